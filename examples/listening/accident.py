@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from perago.runtime.attempt.publish_decision import Published
+from perago.runtime.attempt.publish_decision import Published, RetryAfter
 from perago.runtime.attempt.publisher import Publisher
 
 
@@ -33,12 +33,12 @@ def prepare(accident: Accident) -> None:
     if accident.file is None or not Path(accident.file).exists():
         return
     Path(accident.file).unlink()
-    carry_out = Publisher.carry_out
+    execute = Publisher.execute
 
-    def carry_out_and_die(publisher: Publisher, *arguments: Any) -> Published:
-        published = carry_out(publisher, *arguments)
-        if published.ref != accident.ref:
+    def execute_and_die(publisher: Publisher, *arguments: Any) -> Published | RetryAfter:
+        published = execute(publisher, *arguments)
+        if isinstance(published, Published) and published.ref != accident.ref:
             os.kill(os.getpid(), signal.SIGKILL)
         return published
 
-    Publisher.carry_out = carry_out_and_die  # type: ignore[method-assign]
+    Publisher.execute = execute_and_die  # type: ignore[method-assign]

@@ -113,32 +113,32 @@ class TestUncommitted:
             work.bytes_at("main", "a")
 
     def test_a_branch_says_whether_it_holds_uncommitted_changes(self, lake: Lake, work: Work) -> None:
-        assert not lake.uncommitted(work.repository, "main")
+        assert not lake.has_uncommitted_changes(work.repository, "main")
         work.put("main", {"a": b"1"})
-        assert lake.uncommitted(work.repository, "main")
+        assert lake.has_uncommitted_changes(work.repository, "main")
         lake.commit(work.repository, "main", "take it", {})
-        assert not lake.uncommitted(work.repository, "main")
+        assert not lake.has_uncommitted_changes(work.repository, "main")
         lake.delete(work.repository, "main", ["a"])
-        assert lake.uncommitted(work.repository, "main")
+        assert lake.has_uncommitted_changes(work.repository, "main")
 
     def test_a_branch_lists_the_paths_of_its_uncommitted_changes_in_order(
         self, lake: Lake, work: Work
     ) -> None:
         work.commit("main", {"a/1": b"1", "a/2": b"1", "b": b"1", "c/1": b"1"})
-        assert list(lake.changed_paths(work.repository, "main")) == []
+        assert list(lake.uncommitted_paths(work.repository, "main")) == []
         work.put("main", {"a/1": b"2", "new": b"2", "ab": b"2"})
         lake.delete(work.repository, "main", ["c/1"])
-        assert list(lake.changed_paths(work.repository, "main")) == ["a/1", "ab", "c/1", "new"]
-        assert list(lake.changed_paths(work.repository, "main", prefix="a/")) == ["a/1"]
-        assert list(lake.changed_paths(work.repository, "main", after="ab")) == ["c/1", "new"]
+        assert list(lake.uncommitted_paths(work.repository, "main")) == ["a/1", "ab", "c/1", "new"]
+        assert list(lake.uncommitted_paths(work.repository, "main", prefix="a/")) == ["a/1"]
+        assert list(lake.uncommitted_paths(work.repository, "main", after="ab")) == ["c/1", "new"]
         lake.commit(work.repository, "main", "take them", {})
-        assert list(lake.changed_paths(work.repository, "main")) == []
+        assert list(lake.uncommitted_paths(work.repository, "main")) == []
 
     def test_the_uncommitted_changes_of_a_branch_that_is_not_there_are_not_found(
         self, lake: Lake, work: Work
     ) -> None:
         with pytest.raises(LakeNotFound):
-            list(lake.changed_paths(work.repository, "nowhere"))
+            list(lake.uncommitted_paths(work.repository, "nowhere"))
 
     def test_objects_are_copied_from_another_ref_and_are_uncommitted_there(
         self, lake: Lake, work: Work
@@ -160,7 +160,7 @@ class TestUncommitted:
     def test_deleting_what_is_not_there_is_no_error_and_no_change(self, lake: Lake, work: Work) -> None:
         work.commit("main", {"a": b"1"})
         lake.delete(work.repository, "main", ["b", "a/b"])
-        assert not lake.uncommitted(work.repository, "main")
+        assert not lake.has_uncommitted_changes(work.repository, "main")
         assert work.paths("main") == ["a"]
 
     def test_deleting_an_uncommitted_upload_takes_it_back(self, lake: Lake, work: Work) -> None:
@@ -188,7 +188,7 @@ class TestUncommitted:
     def test_an_upload_of_no_files_and_a_delete_of_no_paths_do_nothing(self, lake: Lake, work: Work) -> None:
         lake.upload(work.repository, "main", [])
         lake.delete(work.repository, "main", [])
-        assert not lake.uncommitted(work.repository, "main")
+        assert not lake.has_uncommitted_changes(work.repository, "main")
 
 
 class TestCommit:

@@ -211,59 +211,59 @@ class TestThreeWayMerge:
 
 
 class TestDiffering:
-    def differing(self, lake: Lake, work: Work, left: str, right: str, *roots: str) -> list[str]:
-        return list(lake.differing(work.repository, left, right, roots))
+    def diff_paths(self, lake: Lake, work: Work, left: str, right: str, *roots: str) -> list[str]:
+        return list(lake.diff_paths(work.repository, left, right, roots))
 
     def test_what_was_added_changed_and_deleted_is_told_in_order(self, lake: Lake, work: Work) -> None:
         left = work.commit("main", {"t/a": b"0", "t/b": b"0", "t/keep": b"0", "u/a": b"0"})
         right = work.edit("main", {"t/a": None, "t/b": b"1", "t/c": b"1", "u/a": b"1"})
         for pair in ((left, right), (right, left)):
-            assert self.differing(lake, work, *pair, "t/") == ["t/a", "t/b", "t/c"]
-            assert self.differing(lake, work, *pair, "") == ["t/a", "t/b", "t/c", "u/a"]
-        assert self.differing(lake, work, right, right, "") == []
+            assert self.diff_paths(lake, work, *pair, "t/") == ["t/a", "t/b", "t/c"]
+            assert self.diff_paths(lake, work, *pair, "") == ["t/a", "t/b", "t/c", "u/a"]
+        assert self.diff_paths(lake, work, right, right, "") == []
 
     def test_a_root_is_an_object_or_a_folder_and_never_a_beginning(self, lake: Lake, work: Work) -> None:
         left = work.commit("main", {"x": b"0"})
         olds = dict.fromkeys(("plays-old", "plays-old/a", "plays.csv", "plays0", "playsx/a", "play"), b"1")
         right = work.commit("main", olds)
-        assert self.differing(lake, work, left, right, "plays") == []
+        assert self.diff_paths(lake, work, left, right, "plays") == []
         folder = work.commit("main", {"plays/a": b"1", "plays/b/c": b"1"})
-        assert self.differing(lake, work, left, folder, "plays") == ["plays/a", "plays/b/c"]
-        assert self.differing(lake, work, right, folder, "plays/b") == ["plays/b/c"]
+        assert self.diff_paths(lake, work, left, folder, "plays") == ["plays/a", "plays/b/c"]
+        assert self.diff_paths(lake, work, right, folder, "plays/b") == ["plays/b/c"]
         both = work.commit("main", {"plays": b"1"})
-        assert self.differing(lake, work, folder, both, "plays") == ["plays"]
-        assert self.differing(lake, work, left, both, "plays") == ["plays", "plays/a", "plays/b/c"]
-        assert self.differing(lake, work, folder, both, "plays/") == []
+        assert self.diff_paths(lake, work, folder, both, "plays") == ["plays"]
+        assert self.diff_paths(lake, work, left, both, "plays") == ["plays", "plays/a", "plays/b/c"]
+        assert self.diff_paths(lake, work, folder, both, "plays/") == []
 
     def test_roots_are_told_one_after_the_other(self, lake: Lake, work: Work) -> None:
         left = work.commit("main", {"b": b"0", "a/x": b"0"})
         right = work.commit("main", {"b": b"1", "a/x": b"1", "c": b"1"})
-        assert self.differing(lake, work, left, right, "b", "a") == ["b", "a/x"]
-        assert self.differing(lake, work, left, right, "nothing", "c") == ["c"]
-        assert self.differing(lake, work, left, right) == []
+        assert self.diff_paths(lake, work, left, right, "b", "a") == ["b", "a/x"]
+        assert self.diff_paths(lake, work, left, right, "nothing", "c") == ["c"]
+        assert self.diff_paths(lake, work, left, right) == []
 
     def test_a_change_that_is_taken_back_is_none(self, lake: Lake, work: Work) -> None:
         left = work.commit("main", {"t/a": b"0"})
         work.commit("main", {"t/new": b"1"})
         right = work.edit("main", {"t/new": None})
         assert left != right
-        assert self.differing(lake, work, left, right, "t") == []
+        assert self.diff_paths(lake, work, left, right, "t") == []
 
     def test_more_than_a_page_is_told_whole(self, lake: Lake, work: Work) -> None:
         left = work.commit("main", {"x": b"0"})
         names = [f"t/{number:04}" for number in range(1100)]
         right = work.commit("main", dict.fromkeys(names, b""))
-        assert self.differing(lake, work, left, right, "t") == names
+        assert self.diff_paths(lake, work, left, right, "t") == names
 
     def test_the_first_is_had_without_the_rest(self, lake: Lake, work: Work) -> None:
         left = work.commit("main", {"x": b"0"})
         right = work.commit("main", {f"t/{number}": b"1" for number in range(5)})
-        assert next(iter(lake.differing(work.repository, left, right, ["t"]))) == "t/0"
+        assert next(iter(lake.diff_paths(work.repository, left, right, ["t"]))) == "t/0"
 
     def test_a_commit_that_is_not_there_is_not_found(self, lake: Lake, work: Work) -> None:
         head = work.commit("main", {"x": b"0"})
         with pytest.raises(LakeNotFound):
-            list(lake.differing(work.repository, head, "f" * 64, ["x"]))
+            list(lake.diff_paths(work.repository, head, "f" * 64, ["x"]))
 
 
 class TestRelocate:

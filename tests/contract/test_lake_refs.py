@@ -107,7 +107,7 @@ class TestRefs:
             lake.head(work.repository, "side")
         lake.create_branch(work.repository, "side", "main")
         assert work.paths("side") == []
-        assert not lake.uncommitted(work.repository, "side")
+        assert not lake.has_uncommitted_changes(work.repository, "side")
 
     def test_commits_stay_when_their_branch_is_dropped(self, lake: Lake, work: Work) -> None:
         commit = work.stage("side", "main", {"a": b"1"})

@@ -12,9 +12,9 @@ from perago.protocol.outcome import (
     LostToTwin,
     Outcome,
     classify,
+    dispatch_failed,
     executor_died,
     executors_died,
-    not_handed_out,
     result_refused,
 )
 from perago.protocol.policies import POLICIES
@@ -26,7 +26,7 @@ ROWS = dict(re.findall(r"^\| [^|]*: `(\w+)` \| ([^|]*) \|", PAGE, re.MULTILINE))
 TOLD_BY_THE_WORKER = {
     "executor_died": executor_died("SIGKILL", "body"),
     "executors_died": executors_died(3),
-    "not_handed_out": not_handed_out(OSError("x")),
+    "dispatch_failed": dispatch_failed(OSError("x")),
     "result_refused": result_refused(OSError("x")),
 }
 STATUSES = r"`(COMPLETED|FAILED_WITH_TERMINAL_ERROR|FAILED|TIMED_OUT|CANCELED|IN_PROGRESS|SCHEDULED)`"

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from perago.errors import LakeError
-from perago.lake.deferred_verification import CheckCancelled, GivenUp, Verification
+from perago.lake.deferred_verification import CheckCancelled, Verification, VerificationCancelled
 from tests.support.verdicts import Verdict
 
 
@@ -36,7 +36,7 @@ def test_a_bad_verdict_is_raised_and_the_others_are_not_waited_for() -> None:
     verification.begin([endless, bad, Verdict("later")])
     with pytest.raises(LakeError, match="bad bytes"):
         verification.wait()
-    assert isinstance(endless.stopped_by, GivenUp)
+    assert isinstance(endless.stopped_by, VerificationCancelled)
 
 
 def test_what_is_held_is_held_until_the_end_and_then_let_go_once() -> None:
@@ -56,7 +56,7 @@ def test_closing_stops_what_is_under_way_and_lets_go_of_what_never_began() -> No
     with Verification(threads=1) as verification:
         verification.begin([endless, waiting])
         endless.began.wait(10)
-    assert isinstance(endless.stopped_by, GivenUp)
+    assert isinstance(endless.stopped_by, VerificationCancelled)
     assert (endless.drops, waiting.drops) == (1, 1)
 
 
@@ -65,7 +65,7 @@ def test_what_was_given_up_has_no_good_verdict() -> None:
     endless = Endless()
     verification.begin([endless])
     verification.close()
-    with pytest.raises(GivenUp):
+    with pytest.raises(VerificationCancelled):
         verification.wait()
 
 

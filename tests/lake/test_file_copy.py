@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.lake.file_copy import copied_by_kernel, copy_whole
+from perago.lake.file_copy import copy_whole, try_kernel_copy
 
 DATA = bytes(range(256)) * 10_000
 
@@ -21,7 +21,7 @@ def copied(folder: Path, *, by_kernel: bool = False) -> bytes | None:
     out = os.open(folder / "to", os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         if by_kernel:
-            return (folder / "to").read_bytes() if copied_by_kernel(source, out) else None
+            return (folder / "to").read_bytes() if try_kernel_copy(source, out) else None
         copy_whole(source, out)
         return (folder / "to").read_bytes()
     finally:

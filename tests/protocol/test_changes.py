@@ -14,7 +14,7 @@ from perago.protocol.changes import (
     changes_between,
     check_projection,
     must_hash,
-    projected,
+    workdir_path,
 )
 
 
@@ -35,7 +35,7 @@ from perago.protocol.changes import (
     ],
 )
 def test_the_prefix_is_cut_at_path_segments(path: str, size: int, prefix: str, expected: str | None) -> None:
-    assert projected(path, size, prefix) == expected
+    assert workdir_path(path, size, prefix) == expected
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,18 @@ from perago.protocol.names import (
     Revoked,
     WorkdirOwner,
     branch_part,
+    branches_to_revoke,
     claim_branch_name,
+    dated_branch_time,
     is_slug,
     parse_internal_branch,
     parse_workdir_name,
-    proof_branch_made,
-    proof_branch_name,
+    probe_branch_name,
     put_branch_name,
     removing_name,
     replaced_tag_name,
     rerun_id,
     revoke_prefix,
-    revoked_by,
     staging_branch_name,
     staging_prefix,
     workdir_name,
@@ -132,7 +132,7 @@ def test_revoking_takes_exactly_the_other_attempts_of_the_same_step(
     )
     claim = claim_branch_name(owner, target)
     taken = same_step and not same_attempt
-    revoked = revoked_by(current, [claim, *stagings])
+    revoked = branches_to_revoke(current, [claim, *stagings])
     assert (revoked.stagings, revoked.claims) == ((stagings, (claim,)) if taken else ((), ()))
     assert bool(revoked) == taken
     # Of each attempt that may be a later one, one branch tells whom to ask about.
@@ -151,7 +151,7 @@ def test_of_each_attempt_that_is_not_earlier_one_branch_tells_whom_to_ask_about(
         staging_branch_name(other, "e2"),
         claim_branch_name(other, "main"),
     ]
-    revoked = revoked_by(replace(ATTEMPT, scheduled_time=2000), names)
+    revoked = branches_to_revoke(replace(ATTEMPT, scheduled_time=2000), names)
     assert (revoked.stagings, revoked.claims) == (tuple(names[:2]), tuple(names[2:]))
     assert [one.task_id for one in revoked.not_earlier] == named
 
@@ -159,13 +159,13 @@ def test_of_each_attempt_that_is_not_earlier_one_branch_tells_whom_to_ask_about(
 def test_a_branch_that_does_not_tell_when_it_was_scheduled_may_be_this_attempts_own() -> None:
     current, dead = (replace(ATTEMPT, task_id=one, scheduled_time=0) for one in (TASK, "dead"))
     names = [staging_branch_name(one, "e1") for one in (current, dead)]
-    assert revoked_by(replace(ATTEMPT, scheduled_time=2000), names).stagings == (names[1],)
+    assert branches_to_revoke(replace(ATTEMPT, scheduled_time=2000), names).stagings == (names[1],)
 
 
 @pytest.mark.parametrize("name", ["main", "perago-staging-x", "perago-claim-", "perago-replaced-a-b"])
 def test_other_branches_are_nobodys(name: str) -> None:
     assert parse_internal_branch(name) is None
-    assert revoked_by(replace(ATTEMPT, scheduled_time=2000), [name]) == Revoked()
+    assert branches_to_revoke(replace(ATTEMPT, scheduled_time=2000), [name]) == Revoked()
 
 
 def test_a_branch_tells_whose_it_is() -> None:
@@ -206,7 +206,7 @@ def test_a_branch_name_that_could_be_a_slug_or_is_very_long_is_made_into_one() -
 def test_a_rerun_of_one_task_has_a_claim_of_its_own_and_revokes_the_old_one() -> None:
     first, again = (replace(ATTEMPT, scheduled_time=when) for when in (1000, 2000))
     claims = [claim_branch_name(attempt, "main") for attempt in (first, again)]
-    assert revoked_by(again, claims) == Revoked((), (claims[0],))
+    assert branches_to_revoke(again, claims) == Revoked((), (claims[0],))
 
 
 run_ids = st.from_regex(r"[0-9a-f]{16}", fullmatch=True)
@@ -252,8 +252,8 @@ def test_other_folders_are_nobodys(name: str) -> None:
 
 
 def test_a_proofs_branch_tells_when_it_was_made() -> None:
-    assert proof_branch_made(proof_branch_name(1_700_000_000.9, "0123456789ab")) == 1_700_000_000
-    assert proof_branch_made("perago-fence-by-hand") is None
+    assert dated_branch_time(probe_branch_name(1_700_000_000.9, "0123456789ab")) == 1_700_000_000
+    assert dated_branch_time("perago-fence-by-hand") is None
 
 
 def test_the_branch_of_a_put_tells_when_it_was_made() -> None:

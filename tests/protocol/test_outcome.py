@@ -30,11 +30,11 @@ from perago.protocol.outcome import (
     classify,
     completed,
     describe,
+    dispatch_failed,
     executor_died,
     executors_died,
-    not_handed_out,
+    prepare_for_sending,
     result_refused,
-    sendable,
     shorten,
 )
 from tests.support.sources import parsed
@@ -65,8 +65,8 @@ TOLD_BY_THE_WORKER = {
         executors_died(3),
         "its executor died 3 times in a row while it ran; its log may say why",
     ),
-    "not_handed_out": (
-        not_handed_out(OSError("broken pipe")),
+    "dispatch_failed": (
+        dispatch_failed(OSError("broken pipe")),
         "the attempt cannot be handed to an executor: OSError: broken pipe",
     ),
     "result_refused": (
@@ -200,22 +200,24 @@ def test_what_leaves_the_worker_is_masked_before_it_is_cut() -> None:
         return text.replace("hush-hush", "***")
 
     for limit in range(40, 100):
-        said = sendable(Outcome("FAILED", reason=reason), hide, limit).reason
+        said = prepare_for_sending(Outcome("FAILED", reason=reason), hide, limit).reason
         assert said is not None
         assert "h" not in said
         assert len(said) <= limit
 
 
 def test_a_reason_that_is_no_unicode_is_made_sound() -> None:
-    said = sendable(Outcome("FAILED", reason="cannot read 'a\udcff'"), str, 100).reason
+    said = prepare_for_sending(Outcome("FAILED", reason="cannot read 'a\udcff'"), str, 100).reason
     assert said == "cannot read 'a\\udcff'"
 
 
 def test_a_nul_in_a_reason_is_written_out_and_masked_texts_are_found_all_the_same() -> None:
-    said = sendable(Outcome("FAILED", reason="a\0b"), lambda text: text.replace("b", "***"), 100).reason
+    said = prepare_for_sending(
+        Outcome("FAILED", reason="a\0b"), lambda text: text.replace("b", "***"), 100
+    ).reason
     assert said == r"a\x00***"
 
 
 def test_an_output_is_data_and_stays_as_it_is() -> None:
     outcome = completed({"result": {"said": "hush-hush"}})
-    assert sendable(outcome, lambda text: text.replace("hush", "***"), 40) is outcome
+    assert prepare_for_sending(outcome, lambda text: text.replace("hush", "***"), 40) is outcome

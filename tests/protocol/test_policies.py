@@ -12,7 +12,7 @@ import pytest
 import perago
 from perago.declare.workspace import WorkspaceSpec
 from perago.protocol import policies
-from perago.protocol.policies import DEFAULT, POLICIES, REPLACE, Policy, PolicyName, declared
+from perago.protocol.policies import DEFAULT, POLICIES, REPLACE, Policy, PolicyName, declaration_text
 from perago.protocol.publication import TABLE
 from tests.support.sources import parsed
 
@@ -32,7 +32,7 @@ def test_the_words_at_the_top_are_the_table() -> None:
 def test_every_policy_that_can_be_declared_has_a_row() -> None:
     assert tuple(POLICIES) == get_args(PolicyName)
     assert WorkspaceSpec().on_abandoned == DEFAULT.name == "replace"
-    assert declared(DEFAULT) == 'on_abandoned="replace"'
+    assert declaration_text(DEFAULT) == 'on_abandoned="replace"'
 
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
@@ -45,7 +45,7 @@ def test_a_policy_does_what_its_column_of_the_publication_table_decides(policy: 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_only_a_policy_that_moves_the_branch_back_cannot_be_fenced_by_a_server(policy: Policy) -> None:
     assert policy.fits_hard_fence == policy.fits_protected_branch == (policy is not REPLACE)
-    assert policy.asks_what_a_move_passes_by == (policy is REPLACE)
+    assert policy.checks_before_relocating == (policy is REPLACE)
 
 
 def test_nothing_compares_the_name_of_a_policy() -> None:

@@ -13,11 +13,11 @@ from perago.protocol import policies
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import KEY, TASK_ID
 from perago.protocol.policies import PolicyName
-from perago.protocol.preflight import cannot_ever_publish, foreign_maker, permanent_commits
+from perago.protocol.preflight import cannot_ever_publish, newest_foreign_commit, permanent_commits
 from perago.protocol.publication import (
     MAX_RANGE,
+    AdvanceEffect,
     Commit,
-    Passed,
     TargetBranch,
     ViewChange,
     Workspace,
@@ -113,7 +113,7 @@ class TestATaskThatRebases:
 
     def reason(self, target: TargetBranch, change: str = "") -> str | None:
         found = ViewChange(change, target.advance[-1]) if change else None
-        target = replace(target, passed=Passed(found))
+        target = replace(target, advance_effect=AdvanceEffect(found))
         return cannot_ever_publish(
             ATTEMPT, WORKSPACE, target, "supersede", accepted={"task-ok"}, rebases=True
         )
@@ -166,5 +166,5 @@ def test_the_look_ends_nothing_that_a_later_head_could_save(policy: PolicyName, 
 
 def test_the_maker_to_ask_for_is_the_newest_of_another_step() -> None:
     target = branch(UNSIGNED, OWN, ACCEPTED, FOREIGN)
-    assert foreign_maker(ATTEMPT, target) is target.advance[2]
-    assert foreign_maker(ATTEMPT, branch(OWN, FENCE, UNSIGNED)) is None
+    assert newest_foreign_commit(ATTEMPT, target) is target.advance[2]
+    assert newest_foreign_commit(ATTEMPT, branch(OWN, FENCE, UNSIGNED)) is None

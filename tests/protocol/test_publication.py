@@ -18,9 +18,9 @@ from perago.protocol.publication import (
     ELSEWHERE,
     MAX_RANGE,
     TABLE,
+    AdvanceEffect,
     Commit,
     HeadState,
-    Passed,
     TargetBranch,
     ViewChange,
     Workspace,
@@ -48,9 +48,9 @@ def chain(*signers: dict[str, str], reached: str = "input") -> TargetBranch:
     return TargetBranch(commits[0], commits, reached)  # type: ignore[arg-type]
 
 
-def passed(target: TargetBranch, *, change: str = "", new_actions: bool = False) -> TargetBranch:
+def with_effect(target: TargetBranch, *, change: str = "", new_actions: bool = False) -> TargetBranch:
     found = ViewChange(change, target.advance[-1]) if change else None
-    return replace(target, passed=Passed(found, new_actions))
+    return replace(target, advance_effect=AdvanceEffect(found, new_actions))
 
 
 ROWS: dict[HeadState, TargetBranch] = {
@@ -63,9 +63,9 @@ ROWS: dict[HeadState, TargetBranch] = {
         child(OWN).head, child(OWN).advance, dirty=True, gates=("_lakefs_actions/audit.yaml",)
     ),
     "dirty-child": child(OWN, dirty=True),
-    "elsewhere": passed(child(FOREIGN)),
-    "elsewhere-own": passed(chain(FOREIGN, OWN, UNSIGNED, OWN)),
-    "elsewhere-new-actions": passed(chain(FOREIGN, UNSIGNED), new_actions=True),
+    "elsewhere": with_effect(child(FOREIGN)),
+    "elsewhere-own": with_effect(chain(FOREIGN, OWN, UNSIGNED, OWN)),
+    "elsewhere-new-actions": with_effect(chain(FOREIGN, UNSIGNED), new_actions=True),
     "other": chain(OWN, FOREIGN),
 }
 NEWEST_OWN = {"at-input": "", "elsewhere": "", "elsewhere-own": "H1", "elsewhere-new-actions": ""}
@@ -101,7 +101,7 @@ def test_every_row_is_decided_as_the_table_says(state: HeadState, policy: Policy
 def test_a_change_of_the_view_is_refused_with_the_commit_and_the_path(
     target: TargetBranch, policy: PolicyName
 ) -> None:
-    target = passed(target, change="events/plays/a.csv", new_actions=True)
+    target = with_effect(target, change="events/plays/a.csv", new_actions=True)
     assert head_state(ATTEMPT, "A", target, policy) not in ELSEWHERE
     with pytest.raises(PublishFenceError) as refused:
         build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=True, policy=policy)
@@ -115,13 +115,13 @@ def test_a_change_of_the_view_is_refused_with_the_commit_and_the_path(
 
 
 def test_own_commits_alone_are_no_commits_of_others() -> None:
-    assert head_state(ATTEMPT, "A", passed(chain(OWN, OWN)), "supersede") == "own-range"
-    assert head_state(ATTEMPT, "A", passed(child(OWN)), "supersede") == "own-child"
+    assert head_state(ATTEMPT, "A", with_effect(chain(OWN, OWN)), "supersede") == "own-range"
+    assert head_state(ATTEMPT, "A", with_effect(child(OWN)), "supersede") == "own-child"
 
 
 @pytest.mark.parametrize("reached", ["limit", "root"])
 def test_a_range_that_does_not_reach_the_input_is_never_passed(reached: str) -> None:
-    target = passed(chain(FOREIGN, OWN, reached=reached))
+    target = with_effect(chain(FOREIGN, OWN, reached=reached))
     assert head_state(ATTEMPT, "A", target, "supersede") == "other"
 
 

@@ -9,7 +9,7 @@ import pytest
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import KEY
 from perago.protocol.publication import Commit, own_commits
-from perago.protocol.rebase import segments, still_fits, within
+from perago.protocol.rebase import commits_in_segment, reusable_staging_base, segments
 
 ATTEMPT = Attempt("wf", "task-2", "clean", "clean_events", retry_count=1, seq=1, iteration=0)
 
@@ -49,7 +49,11 @@ def test_the_view_is_compared_at_both_ends_of_what_others_made(
 )
 def test_every_commit_of_others_lies_in_one_segment_and_no_own_one_does(makers: str) -> None:
     advance = branch(makers)
-    inside = [commit for segment in segments(ATTEMPT, "A", advance) for commit in within(segment, advance)]
+    inside = [
+        commit
+        for segment in segments(ATTEMPT, "A", advance)
+        for commit in commits_in_segment(segment, advance)
+    ]
     own = own_commits(ATTEMPT, advance)
     assert inside == [commit for commit in reversed(advance) if commit not in own]
 
@@ -72,4 +76,4 @@ def test_every_commit_of_others_lies_in_one_segment_and_no_own_one_does(makers: 
 def test_a_staging_fits_until_an_own_commit_comes_after_it(
     makers: str, bases: set[str], expected: str | None
 ) -> None:
-    assert still_fits(ATTEMPT, branch(makers), bases) == expected
+    assert reusable_staging_base(ATTEMPT, branch(makers), bases) == expected

@@ -12,13 +12,13 @@ from perago.protocol.signing import (
     MAX_RECORDED_RESULT,
     Signature,
     base_of,
+    encode_result,
     input_digest,
     is_by_attempt,
     is_in_place,
     is_publication_of,
-    recordable,
     recorded_result,
-    recorded_work,
+    recorded_result_anywhere,
 )
 from perago.protocol.view import View
 
@@ -165,8 +165,8 @@ def test_any_other_head_does_not_count(head: Commit) -> None:
 def test_work_is_known_wherever_its_commit_landed() -> None:
     elsewhere = replace(published(), parents=("B",))
     assert not is_in_place(elsewhere)
-    assert recorded_work(elsewhere, SIGNATURE) == "{}"
-    assert recorded_work(published(**{"perago.input_digest": "another"}), SIGNATURE) is None
+    assert recorded_result_anywhere(elsewhere, SIGNATURE) == "{}"
+    assert recorded_result_anywhere(published(**{"perago.input_digest": "another"}), SIGNATURE) is None
 
 
 def test_a_publication_was_staged_on_what_it_says_or_on_its_expected_head() -> None:
@@ -177,8 +177,8 @@ def test_a_publication_was_staged_on_what_it_says_or_on_its_expected_head() -> N
 
 def test_a_result_is_recorded_up_to_its_limit() -> None:
     empty = len('{"t":""}')
-    assert recordable({"t": "x" * (MAX_RECORDED_RESULT - empty)}) is not None
-    assert recordable({"t": "x" * (MAX_RECORDED_RESULT - empty + 1)}) is None
+    assert encode_result({"t": "x" * (MAX_RECORDED_RESULT - empty)}) is not None
+    assert encode_result({"t": "x" * (MAX_RECORDED_RESULT - empty + 1)}) is None
 
 
 def test_a_publication_is_recognised_by_what_it_merged_and_where() -> None:

@@ -16,7 +16,7 @@ from perago.errors import (
     TaskFailed,
     TaskInputError,
 )
-from perago.protocol.worker_faults import OwnReason, own_reason
+from perago.protocol.worker_faults import WorkerFault, worker_fault
 
 
 def os_error(number: int) -> OSError:
@@ -28,7 +28,7 @@ def made_from(error: Exception, cause: BaseException) -> Exception:
     return error
 
 
-TABLE: list[tuple[Exception, str, OwnReason | None]] = [
+TABLE: list[tuple[Exception, str, WorkerFault | None]] = [
     (LakeUnauthenticated("who?"), "input", "keys"),
     (LakeUnauthenticated("who?"), "stage", "keys"),
     (LakeUnauthenticated("who?"), "body", None),
@@ -56,9 +56,9 @@ TABLE: list[tuple[Exception, str, OwnReason | None]] = [
 
 @pytest.mark.parametrize(("error", "step", "expected"), TABLE)
 def test_an_error_is_the_workers_own_by_what_it_is_and_where_it_came_up(
-    error: Exception, step: str, expected: OwnReason | None
+    error: Exception, step: str, expected: WorkerFault | None
 ) -> None:
-    assert own_reason(error, step) == expected
+    assert worker_fault(error, step) == expected
 
 
 def fail_over_a_full_disk(*, hidden: bool) -> None:
@@ -75,18 +75,18 @@ def test_an_error_counts_by_what_it_came_up_in_the_middle_of() -> None:
     with pytest.raises(ValueError, match="over it") as caught:
         fail_over_a_full_disk(hidden=False)
 
-    assert own_reason(caught.value, "workdir") == "disk"
+    assert worker_fault(caught.value, "workdir") == "disk"
 
 
 def test_an_error_whose_origin_was_hidden_counts_by_itself() -> None:
     with pytest.raises(ValueError, match="over it") as caught:
         fail_over_a_full_disk(hidden=True)
 
-    assert own_reason(caught.value, "workdir") is None
+    assert worker_fault(caught.value, "workdir") is None
 
 
 def test_errors_that_came_from_each_other_are_each_looked_at_once() -> None:
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
 
-    assert own_reason(one, "workdir") is None
+    assert worker_fault(one, "workdir") is None

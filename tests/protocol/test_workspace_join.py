@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from perago.protocol.publication import MAX_RANGE, Commit
-from perago.protocol.workspace_join import apart, below, candidates, changed_since, to_compare, written_by
+from perago.protocol.workspace_join import (
+    candidates,
+    changed_since_reason,
+    find_ancestors,
+    not_joinable_reason,
+    segments_to_compare,
+    written_by,
+)
 
 
 def chain(count: int, **metadata: str) -> list[Commit]:
@@ -21,7 +28,7 @@ def test_nobodys_parent_is_looked_at_first_then_the_newest() -> None:
 
 
 def test_what_is_below_is_found_with_the_commits_above_it() -> None:
-    found = below("c3", ["c1", "c3", "c2"], iter(chain(4)))
+    found = find_ancestors("c3", ["c1", "c3", "c2"], iter(chain(4)))
     assert {ref: [one.id for one in above] for ref, above in found.above.items()} == {
         "c2": ["c3"],
         "c1": ["c3", "c2"],
@@ -31,13 +38,13 @@ def test_what_is_below_is_found_with_the_commits_above_it() -> None:
 
 def test_history_is_read_no_further_than_needed() -> None:
     history = iter(chain(9))
-    below("c8", ["c7"], history)
+    find_ancestors("c8", ["c7"], history)
     assert next(history).id == "c6"
 
 
 @pytest.mark.parametrize(("back", "missing"), [(MAX_RANGE, ()), (MAX_RANGE + 1, ("c0",))])
 def test_at_most_1024_commits_back(back: int, missing: tuple[str, ...]) -> None:
-    assert below(f"c{back}", ["c0"], chain(back + 1)).missing == missing
+    assert find_ancestors(f"c{back}", ["c0"], chain(back + 1)).missing == missing
 
 
 @pytest.mark.parametrize(
@@ -78,15 +85,17 @@ def test_steps_of_the_same_workflow_that_started_since_are_aside(
     three, two, one, _ = chain(4)
     if segments[0] == ("c2", "c3"):
         two = Commit("c2", ("c0",), "", {"perago.logical_task_key": key, "perago.input_ref": input_ref})
-        assert to_compare("w", "c0", [three, two]) == segments
+        assert segments_to_compare("w", "c0", [three, two]) == segments
         return
     two = Commit("c2", ("c1",), "", {"perago.logical_task_key": key, "perago.input_ref": input_ref})
-    assert to_compare("w", "c0", [three, two, one]) == segments
+    assert segments_to_compare("w", "c0", [three, two, one]) == segments
 
 
 def test_refusals_name_both_workspaces_and_what_came_in_between() -> None:
-    assert apart("workspace[0]", "workspace[1]", "branch 'main'").startswith(
+    assert not_joinable_reason("workspace[0]", "workspace[1]", "branch 'main'").startswith(
         "workspace[0] is not among the first-parent ancestors of workspace[1], at most 1024 back on branch 'main'"
     )
-    said = changed_since("workspace[0]", "workspace[1]", "plays/a.csv", Commit("c1", ("c0",), "by hand"))
+    said = changed_since_reason(
+        "workspace[0]", "workspace[1]", "plays/a.csv", Commit("c1", ("c0",), "by hand")
+    )
     assert "c1 (not made by Perago: 'by hand') changed 'plays/a.csv' in between" in said

@@ -176,7 +176,7 @@ def test_a_put_that_dies_before_its_merge_shows_nothing_to_readers(place: Place)
         place.seen_by(Wrapped(place.lake, around)).put({"changed": "ours", "ours": "3"})
 
     assert place.files() == {"kept": "1", "changed": "1"}
-    assert not place.lake.uncommitted(place.repository, "main")
+    assert not place.lake.has_uncommitted_changes(place.repository, "main")
     assert all(name.startswith("perago-put-1000000000-") for name in place.left()), "a sweep knows its age"
 
 

@@ -356,7 +356,7 @@ def test_an_attempt_that_failed_for_the_workers_own_reason_says_so(
 
     settled = world.execute(definition, world.poll(definition), lake=lake)
 
-    assert (settled.outcome.status, settled.own_reason) == ("FAILED", own)
+    assert (settled.outcome.status, settled.worker_fault) == ("FAILED", own)
 
 
 def test_a_full_disk_under_a_body_is_the_workers_own_reason(world: World) -> None:
@@ -367,4 +367,4 @@ def test_a_full_disk_under_a_body_is_the_workers_own_reason(world: World) -> Non
 
     settled = world.run(make_task(fill_the_disk))
 
-    assert (settled.outcome.status, settled.own_reason) == ("FAILED", "disk")
+    assert (settled.outcome.status, settled.worker_fault) == ("FAILED", "disk")

@@ -20,7 +20,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeError
 from perago.lake.base import Lake
 from perago.protocol.attempt import Attempt
-from perago.protocol.names import parse_internal_branch, revoke_prefix, revoked_by
+from perago.protocol.names import branches_to_revoke, parse_internal_branch, revoke_prefix
 from perago.runtime.attempt import publisher
 from perago.runtime.attempt.publisher import Publisher
 from tests.support.enumerated import (
@@ -301,7 +301,9 @@ def _scheduled_before(
 
 
 def _found(lake: Lake, repository: str, attempt: Attempt) -> Any:
-    return revoked_by(attempt, [one.name for one in lake.branches(repository, revoke_prefix(attempt))])
+    return branches_to_revoke(
+        attempt, [one.name for one in lake.branches(repository, revoke_prefix(attempt))]
+    )
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ def test_read_only_reads_no_head_runs_no_fence_and_drops_what_it_wrote(world: Wo
     world.start(definition)
     lake = refusing(
         world.lake, "head", "log", "create_branch", "branches", "upload", "delete", "commit", "merge", "relocate",
-        "uncommitted", "fence_level", "create_tag",
+        "has_uncommitted_changes", "fence_level", "create_tag",
     )  # fmt: skip
     settled = world.execute(
         definition, world.poll(definition), lake=lake, orchestrator=refusing(world.orchestrator, "current")

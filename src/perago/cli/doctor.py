@@ -20,7 +20,7 @@ from perago.cli.options import AsJson, Remote, Root, read_repository
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, TaskDefinitionError
-from perago.protocol.names import proof_branch_name
+from perago.protocol.names import probe_branch_name
 from perago.runtime.doctor.doctor import DoctorRequest, examine
 from perago.runtime.doctor.finding import Finding, is_broken
 from perago.runtime.doctor.local_checks import check_python
@@ -122,7 +122,7 @@ def _invalid_spark_conf(report: SettingsReport) -> Iterator[Finding]:
 
 def _new_scratch_name() -> str:
     """Return a dated branch name, like a probe branch's, so that a sweep recognizes the branch if doctor is killed."""
-    return proof_branch_name(time.time(), uuid.uuid4().hex[:12])
+    return probe_branch_name(time.time(), uuid.uuid4().hex[:12])
 
 
 def _line(finding: Finding) -> str:

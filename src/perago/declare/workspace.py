@@ -42,7 +42,7 @@ from perago.protocol.policies import (
     SUPERSEDE,
     AdvancedName,
     PolicyName,
-    declared,
+    declaration_text,
 )
 from perago.protocol.view import View
 
@@ -198,7 +198,8 @@ class WorkspaceSpec(SpecBase):
             raise BrokenRule("on_advanced", rule, self.on_advanced)
         if self.rebases and not POLICIES[self.on_abandoned].restages:
             rule = (
-                f"needs {declared(SUPERSEDE)} or {declared(REUSE)}: with {declared(POLICIES[self.on_abandoned])} a retry "
+                f"needs {declaration_text(SUPERSEDE)} or {declaration_text(REUSE)}: "
+                f"with {declaration_text(POLICIES[self.on_abandoned])} a retry "
                 "moves the branch back, and would take the commits of others along"
             )
             raise BrokenRule("on_advanced", rule, self.on_advanced)

@@ -209,15 +209,15 @@ class ReadableLake(Protocol):
     def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
         """Return the tags whose name starts with `prefix`."""
 
-    def uncommitted(self, repository: str, branch: str) -> bool:
+    def has_uncommitted_changes(self, repository: str, branch: str) -> bool:
         """Return whether a branch has uncommitted changes."""
 
-    def changed_paths(
+    def uncommitted_paths(
         self, repository: str, branch: str, *, prefix: str = "", after: str = ""
     ) -> Iterator[str]:
         """Yield, in order, the paths with uncommitted changes or deletions, below `prefix` and after `after`."""
 
-    def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
+    def diff_paths(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
         """Yield the paths whose objects differ between two commits, root by root.
 
         A root is an object or a folder, and matches whole path parts: `plays` never includes `plays-old`.  A root that

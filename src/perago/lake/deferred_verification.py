@@ -21,10 +21,10 @@ _MOST = 128
 """Limit on deferred objects: each keeps one or two descriptors open, and a process is often limited to 1024."""
 
 CheckCancelled = Callable[[], None]
-"""Raises `GivenUp` once the verification is closed."""
+"""Raises `VerificationCancelled` once the verification is closed."""
 
 
-class GivenUp(LakeError):
+class VerificationCancelled(LakeError):
     """Raised if the caller closed the verification before there was a verdict."""
 
 
@@ -72,7 +72,7 @@ class Verification:
         if objects and self._pool is None:
             self._pool = ThreadPoolExecutor(self._threads, "perago-verify")
         for one in objects:
-            self._started.append((one, self._pool.submit(one.verify, self._go_on)))  # type: ignore[union-attr]
+            self._started.append((one, self._pool.submit(one.verify, self._check_cancelled)))  # type: ignore[union-attr]
 
     def wait(self) -> dict[str, str]:
         """Wait for all verdicts, then close, so that nothing can be started afterwards.  Raises the first error.
@@ -81,7 +81,7 @@ class Verification:
         """
         try:
             wait([verdict for _, verdict in self._started], return_when=FIRST_EXCEPTION)
-            # This must come before closing, which makes unfinished verifications raise `GivenUp`.
+            # This must come before closing, which makes unfinished verifications raise `VerificationCancelled`.
             for _, verdict in self._started:
                 if verdict.done() and (bad := verdict.exception()) is not None:
                     raise bad
@@ -103,6 +103,6 @@ class Verification:
         for one, _ in self._started:
             one.drop()
 
-    def _go_on(self) -> None:
+    def _check_cancelled(self) -> None:
         if self._closed.is_set():
-            raise GivenUp("the download was cancelled before all of it was verified")
+            raise VerificationCancelled("the download was cancelled before all of it was verified")

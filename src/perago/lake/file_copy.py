@@ -19,13 +19,13 @@ _CANNOT_COPY_RANGE = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOSYS,
 
 def copy_whole(source: int, out: int) -> None:
     """Copy all of `source` to the empty file `out`.  Both must be positioned at their start."""
-    if copied_by_kernel(source, out):
+    if try_kernel_copy(source, out):
         return
     while piece := os.read(source, _PIECE):
         write_all(out, piece)
 
 
-def cloned(source: int, out: int) -> bool:
+def try_clone(source: int, out: int) -> bool:
     """Make `out` a clone of `source`.  Returns False, leaving `out` unchanged, if the file system cannot clone."""
     try:
         fcntl.ioctl(out, _FICLONE, source)
@@ -36,12 +36,12 @@ def cloned(source: int, out: int) -> bool:
     return False
 
 
-def copied_by_kernel(source: int, out: int) -> bool:
+def try_kernel_copy(source: int, out: int) -> bool:
     """Copy all of `source` inside the kernel.
 
     Returns False if the kernel cannot copy everything.  Both files are then positioned at the part not copied yet.
     """
-    if cloned(source, out):
+    if try_clone(source, out):
         return True
     try:
         while _copy_range(source, out, _MOST_AT_ONCE):

@@ -72,7 +72,7 @@ class Changes:
         return bool(self.put or self.delete)
 
 
-def projected(path: str, size: int, prefix: str) -> str | None:
+def workdir_path(path: str, size: int, prefix: str) -> str | None:
     """Return an object's path relative to the workdir, or None if the task does not receive it."""
     if not path.startswith(prefix) or in_actions(path):
         return None
@@ -118,12 +118,12 @@ def must_hash(now: FileStat, then: FileStat | None, index_ns: int) -> bool:
 
 def changes_between(base: Mapping[str, FileState], result: Mapping[str, FileState]) -> Changes:
     """Return the changes from `base` to `result`.  A file with an unknown checksum is treated as changed."""
-    put = tuple(path for path, state in result.items() if not same(base.get(path), state))
+    put = tuple(path for path, state in result.items() if not is_unchanged(base.get(path), state))
     delete = tuple(path for path in base if path not in result)
     return Changes(put, delete)
 
 
-def same(base: FileState | None, result: FileState) -> bool:
+def is_unchanged(base: FileState | None, result: FileState) -> bool:
     """Return whether a file's content is known to be unchanged."""
     return base is not None and base.checksum is not None and base == result
 
@@ -180,7 +180,9 @@ class EditedStates(Mapping[str, FileState]):
 
     def changes(self) -> Changes:
         """Return the changes from the base states.  Files whose stat is unchanged are not compared."""
-        put = tuple(path for path, state in self._read.items() if not same(self._base.get(path), state))
+        put = tuple(
+            path for path, state in self._read.items() if not is_unchanged(self._base.get(path), state)
+        )
         return Changes(put, tuple(path for path in self._base if path in self._gone))
 
     def __getitem__(self, path: str) -> FileState:

@@ -36,7 +36,7 @@ from perago.protocol.attempt import Attempt
 STAGING = "perago-staging-"
 OLD_CLAIM = "perago-claim-"
 REPLACED = "perago-replaced-"
-PROOF = "perago-fence-"
+PROBE = "perago-fence-"
 PUT = "perago-put-"
 SHORT = 12
 WORKDIR = "perago-workdir-"
@@ -59,7 +59,7 @@ _REST = (
     rf"claim-task-id-(?P<claim_task>{_ID_PART}){_AT}-into-(?P<into>{_BRANCH.pattern})",
     rf"task-id-(?P<claim_task>{_ID_PART}){_AT}",
 )
-_DATED = re.compile(rf"(?:{PROOF}|{PUT})(\d{{9,12}})-[0-9a-f]{{12}}")
+_DATED = re.compile(rf"(?:{PROBE}|{PUT})(\d{{9,12}})-[0-9a-f]{{12}}")
 _WORKDIR = re.compile(
     rf"(?P<ours>{WORKDIR}|{re.escape(MAKING)}|{re.escape(REMOVING)})?{_ID_PART}-(?P<execution>[0-9a-f]{{16}}(?:r\d+)?)"
 )
@@ -159,12 +159,12 @@ class WorkdirName:
     """The name that earlier versions used."""
 
 
-def proof_branch_name(now: float, token: str) -> str:
+def probe_branch_name(now: float, token: str) -> str:
     """Return the name of a branch for installing or probing the fence.
 
     It contains the time, so that the sweep can find branches left behind by a killed process.
     """
-    return f"{PROOF}{int(now)}-{token}"
+    return f"{PROBE}{int(now)}-{token}"
 
 
 def put_branch_name(now: float, token: str) -> str:
@@ -172,7 +172,7 @@ def put_branch_name(now: float, token: str) -> str:
     return f"{PUT}{int(now)}-{token}"
 
 
-def proof_branch_made(name: str) -> float | None:
+def dated_branch_time(name: str) -> float | None:
     """Return the time at which a branch for a probe or a put was created, or None for any other name."""
     match = _DATED.fullmatch(name)
     return float(match[1]) if match else None
@@ -208,7 +208,7 @@ def revoke_prefix(attempt: Attempt) -> str:
     return f"{STAGING}{_step(attempt)}-"
 
 
-def revoked_by(attempt: Attempt, names: Iterable[str]) -> Revoked:
+def branches_to_revoke(attempt: Attempt, names: Iterable[str]) -> Revoked:
     """Return the branches of this step's other attempts.  If this attempt is current, all of those are over.
 
     Neither the names nor the times in them show whether this attempt is current, so the caller must ask the
@@ -218,7 +218,7 @@ def revoked_by(attempt: Attempt, names: Iterable[str]) -> Revoked:
     not_earlier: dict[tuple[str, int], InternalBranch] = {}
     for name in names:
         branch = parse_internal_branch(name)
-        if branch is None or _step_of(branch) != _step(attempt) or _is_of(branch, attempt):
+        if branch is None or _step_of(branch) != _step(attempt) or _may_belong_to(branch, attempt):
             continue
         found[branch.kind].append(name)
         if branch.scheduled_time >= attempt.scheduled_time:
@@ -226,7 +226,7 @@ def revoked_by(attempt: Attempt, names: Iterable[str]) -> Revoked:
     return Revoked(tuple(found["staging"]), tuple(found["claim"]), tuple(not_earlier.values()))
 
 
-def _is_of(branch: InternalBranch, attempt: Attempt) -> bool:
+def _may_belong_to(branch: InternalBranch, attempt: Attempt) -> bool:
     """Return whether a branch may belong to this attempt.
 
     The scheduled times must match if both are known, because Conductor's `rerun` keeps the task id.

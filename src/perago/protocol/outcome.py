@@ -99,7 +99,7 @@ def executors_died(times: int) -> Outcome:
     )
 
 
-def not_handed_out(error: BaseException) -> Outcome:
+def dispatch_failed(error: BaseException) -> Outcome:
     """Return the outcome of an attempt that never reached an executor."""
     return Outcome("FAILED", reason=f"the attempt cannot be handed to an executor: {describe(error)}")
 
@@ -121,7 +121,7 @@ def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def sendable(outcome: Outcome, mask: Callable[[str], str], limit: int) -> Outcome:
+def prepare_for_sending(outcome: Outcome, mask: Callable[[str], str], limit: int) -> Outcome:
     """Return the outcome with a reason that may leave the worker: without secrets, valid Unicode, within `limit`.
 
     Every outcome passes through this function before it is stored or sent.  The output is the user's data and is not

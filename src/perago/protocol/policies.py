@@ -51,7 +51,7 @@ class Policy:
         return not self.relocates
 
     @property
-    def asks_what_a_move_passes_by(self) -> bool:
+    def checks_before_relocating(self) -> bool:
         """True if uncommitted objects and pre-merge actions must be checked, because a relocation bypasses them."""
         return self.relocates
 
@@ -64,6 +64,6 @@ DEFAULT = REPLACE
 POLICIES: Mapping[PolicyName, Policy] = {policy.name: policy for policy in (REPLACE, SUPERSEDE, REUSE)}
 
 
-def declared(policy: Policy) -> str:
+def declaration_text(policy: Policy) -> str:
     """Return a policy as it is declared, for messages that recommend it."""
     return f'on_abandoned="{policy.name}"'

@@ -39,14 +39,14 @@ def cannot_ever_publish(
 ) -> str | None:
     """Return the reason why this attempt can never publish, whatever happens to the branch, or None.
 
-    `accepted` contains the ids of completed tasks.  For a task that rebases, `target.passed` describes the permanent
-    commits (`permanent_commits`).
+    `accepted` contains the ids of completed tasks.  For a task that rebases, `target.advance_effect` describes the
+    permanent commits (`permanent_commits`).
     """
     if target.head.id == workspace.ref:
         return None
     staying = _permanent_commits(attempt, workspace.ref, target.advance, policy, accepted)
     if rebases:
-        changed = target.passed is not None and target.passed.change is not None
+        changed = target.advance_effect is not None and target.advance_effect.change is not None
         refused = changed or (target.reached == "limit" and len(staying) == len(target.advance))
     elif not POLICIES[policy].restages:
         refused = bool(staying)
@@ -66,7 +66,7 @@ def permanent_commits(
     return TargetBranch(staying[0], staying, target.reached) if staying else None
 
 
-def foreign_maker(attempt: Attempt, target: TargetBranch) -> Commit | None:
+def newest_foreign_commit(attempt: Attempt, target: TargetBranch) -> Commit | None:
     """Return the newest commit made by another workflow step, or None.  It is permanent if its task was accepted."""
     signed = (commit for commit in target.advance if commit.metadata.get(TASK_ID))
     return next((commit for commit in signed if _signer(commit) != attempt.logical_task_key), None)

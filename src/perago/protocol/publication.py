@@ -41,7 +41,7 @@ from typing import Literal
 from perago.errors import PublishFenceError
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import INPUT_REF, KEY, TASK_ID
-from perago.protocol.policies import POLICIES, REBASES, SUPERSEDE, PolicyName, declared
+from perago.protocol.policies import POLICIES, REBASES, SUPERSEDE, PolicyName, declaration_text
 from perago.protocol.view import View
 
 HeadState = Literal[
@@ -142,7 +142,7 @@ class ViewChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class AdvanceEffect:
     """The effect of others' commits since A, for an attempt that may publish on top of them."""
 
     change: ViewChange | None = None
@@ -161,7 +161,7 @@ class TargetBranch:
     dirty: bool = False
     gates: Sequence[str] = ()
     """Users' pre-merge actions at A or at the head, which a relocation would bypass."""
-    passed: Passed | None = None
+    advance_effect: AdvanceEffect | None = None
     """Set only if others have advanced the branch and the task may publish on top of them."""
 
 
@@ -222,18 +222,18 @@ def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: P
     own = all(signer == attempt.logical_task_key for signer in signers)
     if target.reached != "input":
         return "other"
-    if target.passed is not None and target.passed.change is None and not own:
+    if target.advance_effect is not None and target.advance_effect.change is None and not own:
         if attempt.logical_task_key in signers:
             return "elsewhere-own"
-        return "elsewhere-new-actions" if target.passed.new_actions else "elsewhere"
+        return "elsewhere-new-actions" if target.advance_effect.new_actions else "elsewhere"
     if len(target.advance) > 1:
         return "own-range" if own else "other"
     if signers[0] and not own:
         return "foreign-child"
-    asks = POLICIES[policy].asks_what_a_move_passes_by
-    if asks and target.gates:
+    checks = POLICIES[policy].checks_before_relocating
+    if checks and target.gates:
         return "gated-child"
-    if asks and target.dirty:
+    if checks and target.dirty:
         return "dirty-child"
     return "own-child" if own else "unsigned-child"
 
@@ -247,14 +247,14 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
         return (
             f"{where} is guarded by the pre-merge action {' and '.join(target.gates)}, and this attempt would have to "
             f"replace its head {target.head.id} ({made_by(target.head)}) by moving the branch, which runs no action. "
-            f"Declare {declared(SUPERSEDE)}, which publishes by merge. {next_step}"
+            f"Declare {declaration_text(SUPERSEDE)}, which publishes by merge. {next_step}"
         )
     if state == "dirty-child":
         return (
             f"{where} has uncommitted objects, and this attempt would have to replace its head {target.head.id} "
             f"by moving the branch. Commit or reset them. {next_step}"
         )
-    if target.passed is not None and (change := target.passed.change) is not None:
+    if target.advance_effect is not None and (change := target.advance_effect.change) is not None:
         # The commit and the path come first, because a reason too long for Conductor is truncated in the middle.
         return (
             f"{change.commit.id} changed {change.path!r}, which this task sees ({made_by(change.commit)}). "
@@ -269,7 +269,9 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
         why = f"was advanced by {len(target.advance)} commit(s) that this attempt may not cover"
     hint = ""
     if state == "own-range" and not POLICIES[policy].restages:
-        hint = f" All of them are this task's own: {declared(SUPERSEDE)} would publish on top of them."
+        hint = (
+            f" All of them are this task's own: {declaration_text(SUPERSEDE)} would publish on top of them."
+        )
     return f"{where} {why}: input ref {workspace.ref}, head {target.head.id} ({made_by(target.head)}).{hint} {next_step}"
 
 

@@ -21,10 +21,10 @@ Segment = tuple[str, str]
 
 def segments(attempt: Attempt, input_ref: str, advance: Sequence[Commit]) -> Sequence[Segment]:
     """Return the pairs of commits whose views must be equal, oldest first.  `advance` runs from the head down to A."""
-    return cut(input_ref, advance, own_commits(attempt, advance))
+    return split_into_segments(input_ref, advance, own_commits(attempt, advance))
 
 
-def cut(since: str, advance: Sequence[Commit], aside: Sequence[Commit]) -> Sequence[Segment]:
+def split_into_segments(since: str, advance: Sequence[Commit], aside: Sequence[Commit]) -> Sequence[Segment]:
     """Return the range above `since`, without the commits in `aside`, as segments.
 
     The segments are ordered oldest first, `advance` and `aside` newest first.
@@ -37,7 +37,7 @@ def cut(since: str, advance: Sequence[Commit], aside: Sequence[Commit]) -> Seque
     return [(older, newer) for older, newer in found if older != newer]
 
 
-def within(segment: Segment, advance: Sequence[Commit]) -> Sequence[Commit]:
+def commits_in_segment(segment: Segment, advance: Sequence[Commit]) -> Sequence[Commit]:
     """Return the commits in a segment, oldest first, excluding its older end."""
     ids = [commit.id for commit in advance]
     older, newer = segment
@@ -45,7 +45,7 @@ def within(segment: Segment, advance: Sequence[Commit]) -> Sequence[Commit]:
     return advance[ids.index(newer) : ends][::-1]
 
 
-def still_fits(attempt: Attempt, advance: Sequence[Commit], bases: Collection[str]) -> str | None:
+def reusable_staging_base(attempt: Attempt, advance: Sequence[Commit], bases: Collection[str]) -> str | None:
     """Return the newest commit on which the result is already staged, or None.
 
     Also returns None if one of this step's own commits came after it.  Otherwise that staging branch can be merged as

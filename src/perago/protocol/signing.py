@@ -108,7 +108,7 @@ def input_digest(
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def recordable(result: Mapping[str, Any]) -> str | None:
+def encode_result(result: Mapping[str, Any]) -> str | None:
     """Return the result as text for the ledger, or None if it is too large for commit metadata."""
     text = json.dumps(result, separators=(",", ":"), ensure_ascii=False)
     return text if len(text.encode("utf-8", "surrogatepass")) <= MAX_RECORDED_RESULT else None
@@ -120,10 +120,10 @@ def recorded_result(head: Commit, signature: Signature) -> str | None:
     Returns None if the commit's first parent is not its expected head.  It then landed elsewhere, past a soft fence,
     and was reported as FAILED.
     """
-    return recorded_work(head, signature) if is_in_place(head) else None
+    return recorded_result_anywhere(head, signature) if is_in_place(head) else None
 
 
-def recorded_work(commit: Commit, signature: Signature) -> str | None:
+def recorded_result_anywhere(commit: Commit, signature: Signature) -> str | None:
     """Return the result recorded in a commit if it is a publication of the same work, wherever it landed, else None."""
     metadata = commit.metadata
     same_work = (

@@ -23,11 +23,11 @@ from typing import Literal
 from perago.errors import LakeUnauthenticated, LakeUnavailable, TaskExecutionError
 from perago.protocol.steps import BODY, INPUT
 
-OwnReason = Literal["keys", "lake", "disk", "descriptors", "executor"]
+WorkerFault = Literal["keys", "lake", "disk", "descriptors", "executor"]
 """`executor`: several executors in a row died before the attempt could start, which only the supervisor can see."""
 
 FIRST_CALL = INPUT.name
-_ERRNOS: dict[int, OwnReason] = {
+_ERRNOS: dict[int, WorkerFault] = {
     errno.ENOSPC: "disk",
     errno.EDQUOT: "disk",
     errno.EROFS: "disk",
@@ -36,11 +36,11 @@ _ERRNOS: dict[int, OwnReason] = {
 }
 
 
-def own_reason(error: BaseException, step: str) -> OwnReason | None:
+def worker_fault(error: BaseException, step: str) -> WorkerFault | None:
     """Return the worker fault behind an error that ended an attempt at `step`, or None if it has another cause."""
     if isinstance(error, TaskExecutionError):
         return None
-    found: OwnReason | None = None
+    found: WorkerFault | None = None
     for one in _chain(error):
         if isinstance(one, OSError) and one.errno is not None:
             found = found or _ERRNOS.get(one.errno)

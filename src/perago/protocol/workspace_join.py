@@ -17,7 +17,7 @@ from itertools import islice
 
 from perago.protocol.metadata import INPUT_REF, KEY, PHASE, PREFIX, WRITES
 from perago.protocol.publication import MAX_RANGE, Commit, made_by
-from perago.protocol.rebase import Segment, cut
+from perago.protocol.rebase import Segment, split_into_segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ def candidates(commits: Iterable[Commit]) -> Sequence[Commit]:
     return sorted(found.values(), key=lambda commit: (commit.id in parents, -commit.created))
 
 
-def below(last: str, others: Iterable[str], history: Iterable[Commit]) -> AncestorSearch:
+def find_ancestors(last: str, others: Iterable[str], history: Iterable[Commit]) -> AncestorSearch:
     """Search for commits below `last`.  `history` starts at `last`, newest first, and is read only as far as needed."""
     wanted = {other for other in others if other != last}
     above: dict[str, Sequence[Commit]] = {}
@@ -70,7 +70,7 @@ def written_by(commit: Commit) -> tuple[str, ...]:
     return tuple(map(str, roots)) if isinstance(roots, list) else (str(roots),)
 
 
-def to_compare(workflow_id: str, ref: str, above: Sequence[Commit]) -> Sequence[Segment]:
+def segments_to_compare(workflow_id: str, ref: str, above: Sequence[Commit]) -> Sequence[Segment]:
     """Return the pairs of commits between which a publication's writable paths must not differ, oldest first."""
     started = {ref, *(commit.id for commit in above)}
     aside = [
@@ -79,10 +79,10 @@ def to_compare(workflow_id: str, ref: str, above: Sequence[Commit]) -> Sequence[
         if commit.metadata.get(KEY, "").startswith(f"{workflow_id}/")
         and commit.metadata.get(INPUT_REF) in started
     ]
-    return cut(ref, above, aside)
+    return split_into_segments(ref, above, aside)
 
 
-def apart(odd: str, last: str, where: str) -> str:
+def not_joinable_reason(odd: str, last: str, where: str) -> str:
     """Return the reason why no single commit contains both workspaces.  Both are named as they were sent."""
     return (
         f"{odd} is not among the first-parent ancestors of {last}, at most {MAX_RANGE} back on {where}: no commit holds "
@@ -91,7 +91,7 @@ def apart(odd: str, last: str, where: str) -> str:
     )
 
 
-def changed_since(published: str, last: str, path: str, by: Commit) -> str:
+def changed_since_reason(published: str, last: str, path: str, by: Commit) -> str:
     """Return the reason why a publication is no longer intact in the last workspace."""
     return (
         f"{published} cannot be joined with {last}: {by.id} ({made_by(by)}) changed {path!r} in between, which is the first "

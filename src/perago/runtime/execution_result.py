@@ -15,7 +15,7 @@ from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import CheckRecord
 from perago.protocol.outcome import Outcome
-from perago.protocol.worker_faults import OwnReason
+from perago.protocol.worker_faults import WorkerFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ExecutionResult:
     refused: bool = False
     """True if the publish fence ended the execution."""
     moved: BytesMoved = field(default_factory=BytesMoved)
-    own_reason: OwnReason | None = None
+    worker_fault: WorkerFault | None = None
     """The reason why the worker, rather than the task, failed; None if it did not."""
     seen: Observations = field(default_factory=Observations)
     tries: int = 0

@@ -26,7 +26,7 @@ from perago.errors import (
     RuntimeConfigError,
 )
 from perago.lake.base import Lake, Merge, Progress, PublishingLake, ReadableLake, Upload
-from perago.protocol.changes import FileState, projected, same
+from perago.protocol.changes import FileState, is_unchanged, workdir_path
 from perago.protocol.metadata import FENCE, KEY, STAGING_BRANCH, STAGING_COMMIT
 from perago.protocol.paths import (
     ACTIONS,
@@ -160,10 +160,10 @@ def plan_put(lake: ReadableLake, target: Target, files: Sequence[Upload]) -> Put
     base = {
         entry.path: FileState(entry.size, entry.checksum)
         for entry in lake.list(target.repository, head, target.prefix)
-        if projected(entry.path, entry.size, "") is not None
+        if workdir_path(entry.path, entry.size, "") is not None
     }
     wanted = {file.path: FileState(file.size, file.checksum) for file in files}
-    uploads = tuple(file for file in files if not same(base.get(file.path), wanted[file.path]))
+    uploads = tuple(file for file in files if not is_unchanged(base.get(file.path), wanted[file.path]))
     delete = tuple(path for path in base if path not in wanted) if target.delete else ()
     _check_folders(lake, target, head, uploads, base.keys() - set(delete))
     touched = [*(file.path for file in uploads), *delete]

@@ -58,7 +58,7 @@ def invalid_publication_reason(lake: ReadableLake, published: Publication) -> st
     commits = lake.log(published.repository, head, MAX_RANGE + 1)
     if all(commit.id != published.ref for commit in commits):
         return f"{_describe(published, head)}, which does not have it among its newest {MAX_RANGE} commits"
-    differing = lake.differing(published.repository, published.ref, head, published.view)
+    differing = lake.diff_paths(published.repository, published.ref, head, published.view)
     path = next((path for path in differing if not in_actions(path)), None)
     return None if path is None else f"{_describe(published, head)}, where {path!r} has changed since"
 

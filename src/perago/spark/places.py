@@ -10,7 +10,7 @@ from perago.declare.checks import Check, ListingTree
 from perago.declare.file_tree import Tree
 from perago.declare.task import TaskDefinition
 from perago.errors import PostGuardrailViolation
-from perago.protocol.changes import FileState, FileStates, changes_between, projected
+from perago.protocol.changes import FileState, FileStates, changes_between, workdir_path
 from perago.protocol.paths import in_actions, is_marker
 from perago.runtime.attempt.listing import objects_in
 from perago.runtime.attempt.place import (
@@ -210,7 +210,7 @@ class DirectPlace:
         states = FileStates()
         for path, state in listing.items():
             self._check_name(path)
-            shown = projected(path, state.size, self._request.workspace.prefix)
+            shown = workdir_path(path, state.size, self._request.workspace.prefix)
             if shown is not None and not self._is_leftover(path, state, listing):
                 states.put(shown, state)
         return states

@@ -55,13 +55,13 @@ def reset(lake: StagingLake, workspace: Workspace, branch: str, paths: Sequence[
 def _changed_outside(lake: ReadableLake, workspace: Workspace, branch: str) -> Iterator[str]:
     repository, roots = workspace.repository, workspace.view.write_roots
     if roots == ("",):
-        yield from lake.changed_paths(repository, branch, prefix=ACTIONS)
+        yield from lake.uncommitted_paths(repository, branch, prefix=ACTIONS)
         return
     folders = [root if root.endswith("/") else f"{root}/" for root in roots]
     after, more = "", True
     while more:
         more = False
-        for path in lake.changed_paths(repository, branch, after=after):
+        for path in lake.uncommitted_paths(repository, branch, after=after):
             folder = next((one for one in folders if path.startswith(one)), None)
             if folder is None:
                 if not roots.hold(path):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perago.lake.file_copy import cloned
+from perago.lake.file_copy import try_clone
 from perago.lake.lakefs.cache.cache import Cache
 from tests.support.kept import COLLIDING, Kept, key_of
 from tests.support.left import Leaving, WrittenSource, an_entry
@@ -216,7 +216,7 @@ def clones(folder: Path) -> bool:
     with open(folder / "one", "wb+") as one, open(folder / "two", "wb+") as two:
         one.write(b"x" * 10_000)
         one.flush()
-        return cloned(one.fileno(), two.fileno())
+        return try_clone(one.fileno(), two.fileno())
 
 
 class TestRepositories:

@@ -132,7 +132,7 @@ class TestRefs:
 
         with pytest.raises(LakeNotFound, match="dropped meanwhile"):
             lake.upload("repo", "side", [work.an_upload("a", b"1")], another_takes_the_name)
-        assert not lake.uncommitted("repo", "side")
+        assert not lake.has_uncommitted_changes("repo", "side")
 
 
 class TestPublish:

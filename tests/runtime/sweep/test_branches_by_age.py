@@ -9,7 +9,7 @@ import pytest
 
 from perago.protocol.attempt import Attempt
 from perago.protocol.names import (
-    proof_branch_name,
+    probe_branch_name,
     put_branch_name,
     replaced_tag_name,
 )
@@ -91,7 +91,7 @@ class TestAge:
 
 class TestProofs:
     def test_a_branch_that_a_killed_proof_left_goes_by_its_age(self, world: World) -> None:
-        name = proof_branch_name(world.clock.now, "0123456789ab")
+        name = probe_branch_name(world.clock.now, "0123456789ab")
         world.lake.create_branch(world.repository, name, "main")
         world.clock.sleep(HOUR)
         assert sweep(world, orchestrators=[]) == []

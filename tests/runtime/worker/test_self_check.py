@@ -11,7 +11,7 @@ import pytest
 from perago.errors import LakeForbidden, LakeNotFound, LakeUnauthenticated, LakeUnavailable
 from perago.lake.local.lake import LocalLake
 from perago.protocol.outcome import Outcome
-from perago.protocol.worker_faults import OwnReason
+from perago.protocol.worker_faults import WorkerFault
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.health import HealthState, check
 from perago.runtime.worker.inbox import Inbox
@@ -30,9 +30,9 @@ DONE = ExecutionResult(Outcome("COMPLETED"), step="publish")
 
 
 def failed(
-    reason: str = "who are you?", own: OwnReason | None = "keys", step: str = "input"
+    reason: str = "who are you?", own: WorkerFault | None = "keys", step: str = "input"
 ) -> ExecutionResult:
-    return ExecutionResult(Outcome("FAILED", reason=reason), step=step, own_reason=own)
+    return ExecutionResult(Outcome("FAILED", reason=reason), step=step, worker_fault=own)
 
 
 class Chores:

@@ -34,7 +34,7 @@ from perago.lake.base import Lake, Merge, Upload
 from perago.lake.lakefs.client import LakeFSClient, Repeat
 from perago.lake.lakefs.sdk import sdk
 from perago.protocol.metadata import EXPECTED_HEAD, KEY
-from perago.protocol.names import proof_branch_name
+from perago.protocol.names import probe_branch_name
 from perago.protocol.paths import ACTIONS
 
 log = logging.getLogger("perago.lake.lakefs.fence")
@@ -67,7 +67,7 @@ hooks:
 
 def new_side_name() -> str:
     """Return a new, unique branch name."""
-    return proof_branch_name(time.time(), uuid.uuid4().hex[:12])
+    return probe_branch_name(time.time(), uuid.uuid4().hex[:12])
 
 
 class SideBranches:

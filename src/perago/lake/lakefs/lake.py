@@ -50,11 +50,11 @@ from perago.lake.lakefs.fence_probe import FenceProof
 from perago.lake.lakefs.listing import (
     Listings,
     change_page,
-    changed_paths,
     differing_paths,
     folder_page,
     is_dirty,
     repository_names,
+    uncommitted_paths,
 )
 from perago.lake.lakefs.objects import copy_objects, create_object, delete_objects
 from perago.lake.lakefs.premerge_actions import Gates
@@ -175,17 +175,17 @@ class LakeFSLake(Refs):
         """Copy objects from the ref `source` to the same paths on a branch, on the server and without committing."""
         copy_objects(self._client, repository, branch, source, paths, self._options.parallel)
 
-    def uncommitted(self, repository: str, branch: str) -> bool:
+    def has_uncommitted_changes(self, repository: str, branch: str) -> bool:
         """Return whether a branch has uncommitted changes."""
         return is_dirty(self._client, repository, branch)
 
-    def changed_paths(
+    def uncommitted_paths(
         self, repository: str, branch: str, *, prefix: str = "", after: str = ""
     ) -> Iterator[str]:
         """Yield the paths with uncommitted changes, including deletions, in order."""
-        return changed_paths(self._client, repository, branch, prefix, after)
+        return uncommitted_paths(self._client, repository, branch, prefix, after)
 
-    def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
+    def diff_paths(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
         """Yield the paths at or below the roots whose objects differ between two commits, root by root."""
         return differing_paths(self._client, repository, left, right, roots)
 
@@ -333,7 +333,7 @@ class LakeFSLake(Refs):
             ours = head.message == wanted.message and dict(head.metadata) == wanted.metadata
             # A staging branch has one writer: if our message and metadata are at its head and nothing is uncommitted,
             # the commit has landed.
-            landed = ours and not self.uncommitted(repository, branch)
+            landed = ours and not self.has_uncommitted_changes(repository, branch)
         except LakeError:
             landed = False
         if not landed:

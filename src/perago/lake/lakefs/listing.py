@@ -140,7 +140,7 @@ def is_dirty(client: LakeFSClient, repository: str, branch: str) -> bool:
     return bool(answer["results"])
 
 
-def changed_paths(
+def uncommitted_paths(
     client: LakeFSClient, repository: str, branch: str, prefix: str, after: str
 ) -> Iterator[str]:
     """Yield, in order, the paths after `after` that start with `prefix` and have uncommitted changes."""

@@ -45,7 +45,7 @@ class Files:
                 if part.stat().st_mtime < before:
                     part.unlink()
 
-    def take(self, upload: Upload) -> None:
+    def add_file(self, upload: Upload) -> None:
         """Add a file.  Its bytes are on disk on return, its name only after `sync`."""
         part = self._incoming / uuid.uuid4().hex
         try:
@@ -89,11 +89,11 @@ class Files:
             source.seek(start)
             return source.read(length)
 
-    def give(self, checksum: str, size: int, target: Path) -> None:
+    def copy_to(self, checksum: str, size: int, target: Path) -> None:
         """Write an object's bytes to a file.  The file appears only when it is complete."""
         source = self._open_checked(checksum, size)
         try:
-            with appearing(target) as out:
+            with atomic_file(target) as out:
                 copy_whole(source, out)
                 if os.fstat(out).st_size != size:
                     raise LakeError(f"object {checksum} was not copied completely to {target}")
@@ -136,7 +136,7 @@ def check_unchanged(upload: Upload, size: int, digest: str) -> None:
 
 
 @contextmanager
-def appearing(target: Path) -> Iterator[int]:
+def atomic_file(target: Path) -> Iterator[int]:
     """Yield a descriptor to write to.  If the block succeeds, the file gets its name; otherwise it is removed."""
     part = target.with_name(f".perago-{uuid.uuid4().hex}")
     out = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

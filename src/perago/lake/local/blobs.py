@@ -17,7 +17,7 @@ from typing import TypeVar
 from perago.errors import LakeError
 from perago.lake.base import Download, Progress, Upload
 from perago.lake.file_copy import write_all
-from perago.lake.local.blob_files import ALGORITHM, Files, appearing, check_unchanged
+from perago.lake.local.blob_files import ALGORITHM, Files, atomic_file, check_unchanged
 from perago.lake.local.store import Store
 
 MOST_IN_DATABASE = 16 * 1024
@@ -45,11 +45,11 @@ class Objects:
             self._store.add_blobs([(upload.checksum, _small_bytes(upload)) for upload in batch])
             _report(progress, batch)
 
-        def take(upload: Upload) -> None:
-            self._files.take(upload)
+        def add_one(upload: Upload) -> None:
+            self._files.add_file(upload)
             _report(progress, [upload])
 
-        _in_parallel(take, large)
+        _in_parallel(add_one, large)
         self._files.sync(upload.checksum for upload in large)
 
     def add_bytes(self, content: bytes) -> tuple[int, str]:
@@ -67,10 +67,10 @@ class Objects:
     def copy_out(self, downloads: Sequence[tuple[Download, str]], progress: Progress | None) -> None:
         """Write objects, given by checksum, to files.  Each file appears only when it is complete."""
 
-        def give(download: tuple[Download, str]) -> None:
+        def copy_one(download: tuple[Download, str]) -> None:
             file, checksum = download
             try:
-                self._give(checksum, file.entry.size, file.target)
+                self._copy_to(checksum, file.entry.size, file.target)
             except OSError as error:
                 raise LakeError(
                     f"cannot write {file.entry.path} to {file.target}: {error.strerror}"
@@ -81,8 +81,8 @@ class Objects:
         # A small object costs no more than creating its file, without waiting for the disk: threads would only contend.
         for download in downloads:
             if download[0].entry.size <= MOST_IN_DATABASE:
-                give(download)
-        _in_parallel(give, [file for file in downloads if file[0].entry.size > MOST_IN_DATABASE])
+                copy_one(download)
+        _in_parallel(copy_one, [file for file in downloads if file[0].entry.size > MOST_IN_DATABASE])
 
     def pieces(self, checksum: str, size: int) -> Iterator[bytes]:
         """Return an iterator over an object's bytes, in chunks."""
@@ -106,12 +106,12 @@ class Objects:
             return str(error)
         return None if total.hexdigest() == checksum else "has other bytes than its checksum says"
 
-    def _give(self, checksum: str, size: int, target: Path) -> None:
+    def _copy_to(self, checksum: str, size: int, target: Path) -> None:
         if size > MOST_IN_DATABASE:
-            self._files.give(checksum, size, target)
+            self._files.copy_to(checksum, size, target)
             return
         body = self._blob(checksum, size)
-        with appearing(target) as out:
+        with atomic_file(target) as out:
             write_all(out, body)
 
     def _blob(self, checksum: str, size: int) -> bytes:

@@ -120,8 +120,8 @@ class LocalLake:
         """Return an iterator over the objects below `prefix`, including a branch's uncommitted ones."""
         with self._store.read() as db:
             commit, branch = refs.resolve(db, repository, ref)
-            staged = refs.below(db, branch, prefix) if branch else {}
-        return refs.overlaid(scan(self._store.nodes(), commit.tree, prefix), staged)
+            staged = refs.staged_below(db, branch, prefix) if branch else {}
+        return refs.overlay_staged(scan(self._store.nodes(), commit.tree, prefix), staged)
 
     def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
         """Return at most `limit` direct children of `prefix`, after the row `after`."""
@@ -173,7 +173,7 @@ class LocalLake:
     def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
         """Return the branches whose name starts with `prefix`, including hidden ones."""
         with self._store.read() as db:
-            return refs.named(db, "branches", repository, prefix)
+            return refs.list_refs(db, "branches", repository, prefix)
 
     def drop_branch(self, repository: str, name: str) -> None:
         """Remove a branch and its uncommitted objects.  Raises `LakeRefused` for the default branch, as lakeFS does."""
@@ -184,7 +184,7 @@ class LocalLake:
                 branch = refs.find_branch(db, repository, name)
             except LakeNotFound:
                 return
-            refs.clear(db, branch)
+            refs.unstage_all(db, branch)
             db.execute("DELETE FROM branches WHERE id = ?", (branch.key,))
 
     def upload(
@@ -197,7 +197,7 @@ class LocalLake:
         self._objects.add(files, progress)
         with self._store.write(durable=False) as db:
             self._check_not_dropped(db, repository, wanted)
-            refs.put(db, wanted, {file.path: (file.size, file.checksum) for file in files})
+            refs.stage(db, wanted, {file.path: (file.size, file.checksum) for file in files})
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
         """Write one small object to a branch, uncommitted.  Raises `LakeConflict` if the path already exists."""
@@ -206,13 +206,13 @@ class LocalLake:
         # Durable, because the caller acts on the fact that it created the object.
         with self._store.write(durable=True) as db:
             found = refs.find_branch(db, repository, branch)
-            staged = refs.at(db, found, path)
+            staged = refs.staged_at(db, found, path)
             tree = refs.get_commit(db, found.repository, found.head).tree
             if (staged[path] if path in staged else find(self._store.nodes(db), tree, path)) is not None:
                 raise LakeConflict(
                     f"branch {branch!r} of repository {repository!r} has an object {path!r} already"
                 )
-            refs.put(db, found, {path: value})
+            refs.stage(db, found, {path: value})
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
         """Delete objects from a branch, uncommitted.  A missing path is not an error."""
@@ -221,8 +221,8 @@ class LocalLake:
             tree = refs.get_commit(db, found.repository, found.head).tree
             nodes = self._store.nodes(db)
             gone = {path: None for path in paths if find(nodes, tree, path) is not None}
-            refs.forget(db, found, paths)
-            refs.put(db, found, gone)
+            refs.unstage(db, found, paths)
+            refs.stage(db, found, gone)
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
         """Copy objects from the ref `source` to the same paths on a branch, uncommitted."""
@@ -230,22 +230,22 @@ class LocalLake:
         objects = {path: self._object(repository, source, path) for path in paths}
         with self._store.write(durable=False) as db:
             self._check_not_dropped(db, repository, wanted)
-            refs.put(db, wanted, objects)
+            refs.stage(db, wanted, objects)
 
-    def uncommitted(self, repository: str, branch: str) -> bool:
+    def has_uncommitted_changes(self, repository: str, branch: str) -> bool:
         """Return whether a branch has uncommitted changes."""
         with self._store.read() as db:
             return refs.is_dirty(db, refs.find_branch(db, repository, branch))
 
-    def changed_paths(
+    def uncommitted_paths(
         self, repository: str, branch: str, *, prefix: str = "", after: str = ""
     ) -> Iterator[str]:
         """Return an iterator over the paths with uncommitted changes, including deletions, in order."""
         with self._store.read() as db:
-            found = refs.below(db, refs.find_branch(db, repository, branch), prefix)
+            found = refs.staged_below(db, refs.find_branch(db, repository, branch), prefix)
         return (path for path in found if path > after)
 
-    def differing(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
+    def diff_paths(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
         """Yield the paths at or below the roots whose objects differ between two commits, root by root."""
         with self._store.read() as db:
             one, two = (refs.resolve(db, repository, ref)[0].tree for ref in (left, right))
@@ -267,10 +267,10 @@ class LocalLake:
         # A commit on a hidden branch only matters once a publication refers to it, and the publication syncs both.
         with self._store.write(durable=not found.hidden) as db:
             found = self._check_not_dropped(db, repository, found)
-            staged = refs.below(db, found, "")
+            staged = refs.staged_below(db, found, "")
             old = refs.get_commit(db, found.repository, found.head).tree
             tree = update(self._store.nodes(db), old, staged) if staged else old
-            refs.clear(db, found)
+            refs.unstage_all(db, found)
             if tree != old:
                 content = Commit("", (found.head,), message, metadata)
                 new = refs.add_commit(db, found.repository, tree, content, created_ns=self._clock())
@@ -330,7 +330,7 @@ class LocalLake:
     def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
         """Return the tags whose name starts with `prefix`."""
         with self._store.read() as db:
-            return refs.named(db, "tags", repository, prefix)
+            return refs.list_refs(db, "tags", repository, prefix)
 
     def drop_tag(self, repository: str, name: str) -> None:
         """Remove a tag."""
@@ -357,7 +357,7 @@ class LocalLake:
     def _object(self, repository: str, ref: str, path: str) -> Value:
         with self._store.read() as db:
             commit, branch = refs.resolve(db, repository, ref)
-            staged = refs.at(db, branch, path) if branch else {}
+            staged = refs.staged_at(db, branch, path) if branch else {}
             found = staged[path] if path in staged else find(self._store.nodes(db), commit.tree, path)
         if found is None:
             raise LakeNotFound(f"there is no object {path!r} at {ref!r} of repository {repository!r}")

@@ -140,7 +140,7 @@ def commit_id(parents: str, tree: str, message: str, metadata: str, created_ns: 
     return hashlib.sha256(json.dumps([parents, tree, message, metadata, created_ns]).encode()).hexdigest()
 
 
-def named(db: sqlite3.Connection, table: str, repository: str, prefix: str) -> list[Ref]:
+def list_refs(db: sqlite3.Connection, table: str, repository: str, prefix: str) -> list[Ref]:
     """Return the branches or tags whose name starts with `prefix`, sorted by name."""
     sql = f"SELECT name, head FROM {table} WHERE repository = ? AND name >= ? AND name < ? ORDER BY name"
     # Names are ASCII, so DEL sorts after anything that may follow the prefix.
@@ -175,19 +175,19 @@ def _by_prefix(db: sqlite3.Connection, key: int, repository: str, prefix: str) -
     raise LakeNotFound(f"ref {prefix!r} {why} of repository {repository!r}")
 
 
-def put(db: sqlite3.Connection, branch: Branch, objects: Mapping[str, Value | None]) -> None:
+def stage(db: sqlite3.Connection, branch: Branch, objects: Mapping[str, Value | None]) -> None:
     """Add uncommitted objects to a branch, replacing earlier ones.  None deletes the object."""
     rows = [(branch.key, path, *(value or (0, None))) for path, value in objects.items()]
     db.executemany("INSERT OR REPLACE INTO staged (branch, path, size, checksum) VALUES (?, ?, ?, ?)", rows)
 
 
-def forget(db: sqlite3.Connection, branch: Branch, paths: Sequence[str]) -> None:
+def unstage(db: sqlite3.Connection, branch: Branch, paths: Sequence[str]) -> None:
     """Discard uncommitted changes at these paths."""
     rows = [(branch.key, path) for path in paths]
     db.executemany("DELETE FROM staged WHERE branch = ? AND path = ?", rows)
 
 
-def clear(db: sqlite3.Connection, branch: Branch) -> None:
+def unstage_all(db: sqlite3.Connection, branch: Branch) -> None:
     """Discard all uncommitted changes on a branch."""
     db.execute("DELETE FROM staged WHERE branch = ?", (branch.key,))
 
@@ -197,13 +197,13 @@ def is_dirty(db: sqlite3.Connection, branch: Branch) -> bool:
     return db.execute("SELECT 1 FROM staged WHERE branch = ? LIMIT 1", (branch.key,)).fetchone() is not None
 
 
-def at(db: sqlite3.Connection, branch: Branch, path: str) -> dict[str, Value | None]:
+def staged_at(db: sqlite3.Connection, branch: Branch, path: str) -> dict[str, Value | None]:
     """Return the uncommitted change at one path, as a dict with one item, or an empty dict if there is none."""
     sql = "SELECT path, size, checksum FROM staged WHERE branch = ? AND path = ?"
     return {row[0]: _value(row) for row in db.execute(sql, (branch.key, path))}
 
 
-def below(db: sqlite3.Connection, branch: Branch, prefix: str) -> dict[str, Value | None]:
+def staged_below(db: sqlite3.Connection, branch: Branch, prefix: str) -> dict[str, Value | None]:
     """Return the uncommitted changes below a prefix, sorted by path."""
     sql = "SELECT path, size, checksum FROM staged WHERE branch = ? AND path >= ? ORDER BY path"
     found: dict[str, Value | None] = {}
@@ -214,7 +214,7 @@ def below(db: sqlite3.Connection, branch: Branch, prefix: str) -> dict[str, Valu
     return found
 
 
-def overlaid(
+def overlay_staged(
     committed: Iterator[tuple[str, Value]], uncommitted: Mapping[str, Value | None]
 ) -> Iterator[Entry]:
     """Yield the committed objects overlaid with the uncommitted ones.  The inputs and the result are sorted by path."""

@@ -28,7 +28,7 @@ Edits = Mapping[str, Value | None]
 
 MEAN_SIZE = 32
 MOST_SIZE = 256
-_ENDS_BELOW = 2**32 // MEAN_SIZE
+_BOUNDARY_BELOW = 2**32 // MEAN_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def update(nodes: Nodes, root: str, edits: Edits) -> str:
         level += 1
         closed, rest = _cut(level, row)
         row = [_store(nodes, node) for node in [*closed, rest] if node.keys]
-    return _lowest_single(nodes, row[0][1][1]) if row else nodes.put(EMPTY)
+    return _collapse_root(nodes, row[0][1][1]) if row else nodes.put(EMPTY)
 
 
 def _rewrite_level(nodes: Nodes, root: str, level: int, edits: Edits) -> dict[str, Value | None]:
@@ -159,20 +159,20 @@ def _cut(level: int, row: list[tuple[str, Value]]) -> tuple[list[Node], Node]:
     closed: list[Node] = []
     begin = 0
     for at, (key, _) in enumerate(row, start=1):
-        if at - begin == MOST_SIZE or _ends(level, key):
+        if at - begin == MOST_SIZE or _is_node_boundary(level, key):
             closed.append(_node(level, row[begin:at]))
             begin = at
     return closed, _node(level, row[begin:])
 
 
-def _ends(level: int, key: str) -> bool:
+def _is_node_boundary(level: int, key: str) -> bool:
     """Return whether a node ends after this key.
 
     The hash depends on the level.  Otherwise the same keys would end nodes on every level, and a level might not
     shrink.
     """
     toss = hashlib.blake2b(key.encode(), digest_size=4, salt=level.to_bytes(2, "big")).digest()
-    return int.from_bytes(toss, "big") < _ENDS_BELOW
+    return int.from_bytes(toss, "big") < _BOUNDARY_BELOW
 
 
 def _node(level: int, row: list[tuple[str, Value]]) -> Node:
@@ -184,7 +184,7 @@ def _store(nodes: Nodes, node: Node) -> tuple[str, Value]:
     return node.keys[-1], (node.count(), nodes.put(node))
 
 
-def _lowest_single(nodes: Nodes, root: str) -> str:
+def _collapse_root(nodes: Nodes, root: str) -> str:
     """Return the topmost node that is a leaf or has several children, so that equal trees have equal roots."""
     node = nodes.get(root)
     while node.level > 0 and len(node.keys) == 1:

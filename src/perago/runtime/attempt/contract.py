@@ -27,7 +27,7 @@ from perago.errors import LakeNotFound, TaskInputError, TaskResultError
 from perago.lake.base import Commit, ReadableLake
 from perago.protocol.paths import has_nul
 from perago.protocol.policies import SUPERSEDE
-from perago.protocol.signing import recordable
+from perago.protocol.signing import encode_result
 from perago.runtime.attempt.publish_decision import Published
 
 log = logging.getLogger("perago.transaction")
@@ -184,7 +184,7 @@ def _field_violations(
 
 def to_record(result: Mapping[str, Any]) -> str | None:
     """Return the result serialized for a publication's metadata, or None if it is too large to be recorded."""
-    text = recordable(result)
+    text = encode_result(result)
     if text is None:
         log.warning(
             "the result is too large to be recorded for reuse; using policy %s this time", SUPERSEDE.name

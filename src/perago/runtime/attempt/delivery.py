@@ -13,7 +13,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import OrchestratorNotFound
 from perago.lake.base import StagingLake
 from perago.orchestrator.base import Assignment, AttemptReporter
-from perago.protocol.outcome import sendable
+from perago.protocol.outcome import prepare_for_sending
 from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.transaction import Transaction
 from perago.runtime.execution_result import DeliveryResult, ExecutionResult, PendingResult, pending_result_of
@@ -80,7 +80,7 @@ class Executor:
         return Transaction(task, assignment, execution_id, self.context).run(hand_over)
 
     def _report(self, pending: PendingResult) -> None:
-        outcome = sendable(pending.outcome, self.mask, self.reason_limit)
+        outcome = prepare_for_sending(pending.outcome, self.mask, self.reason_limit)
         context, task_id = self.context, pending.attempt.task_id
         pending = replace(pending, outcome=outcome)
         if not outcome.send:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from perago.errors import LakeNotFound, PreGuardrailViolation
 from perago.lake.base import Entry, ReadableLake
-from perago.protocol.changes import FileState, FileStates, projected
+from perago.protocol.changes import FileState, FileStates, workdir_path
 from perago.protocol.outcome import Outcome
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
@@ -64,7 +64,7 @@ def list_view(lake: ReadableLake, repository: str, ref: str, view: View) -> List
     """List the files that a task may see at a ref."""
     files = FileStates()
     for entry in objects_in(lake, repository, ref, view):
-        path = projected(entry.path, entry.size, view.prefix)
+        path = workdir_path(entry.path, entry.size, view.prefix)
         if path is not None:
             files.put(path, FileState(entry.size, entry.checksum))
     return Listing(files)

@@ -16,7 +16,7 @@ from perago.lake.base import ReadableLake
 from perago.orchestrator.base import AttemptReporter
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import KEY, TASK_ID
-from perago.protocol.preflight import cannot_ever_publish, foreign_maker, permanent_commits
+from perago.protocol.preflight import cannot_ever_publish, newest_foreign_commit, permanent_commits
 from perago.protocol.publication import TargetBranch, Workspace
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.target_branch import read_history
@@ -50,13 +50,13 @@ def preflight_failure(
         return None
     accepted = _completed_task_of_other_step(orchestrator, attempt, target)
     if publisher.rebases:
-        target = _with_effect_of_others(publisher, target, accepted)
+        target = _with_advance_effect(publisher, target, accepted)
     return cannot_ever_publish(
         attempt, workspace, target, publisher.policy, accepted=accepted, rebases=publisher.rebases
     )
 
 
-def _with_effect_of_others(
+def _with_advance_effect(
     publisher: Publisher, target: TargetBranch, accepted: frozenset[str]
 ) -> TargetBranch:
     """Return the branch with the effect of others' permanent commits added, or unchanged if the effect is unknown."""
@@ -65,7 +65,9 @@ def _with_effect_of_others(
     if kept is None:
         return target
     try:
-        return replace(target, passed=publisher.views.with_effect_of_others(attempt, kept).passed)
+        return replace(
+            target, advance_effect=publisher.views.with_advance_effect(attempt, kept).advance_effect
+        )
     except LakeError as error:
         log.info("could not check for concurrent changes before the body: %s", error)
         return target
@@ -78,7 +80,7 @@ def _completed_task_of_other_step(
 
     The set is empty unless that task is COMPLETED and so will never run again.
     """
-    commit = foreign_maker(attempt, target)
+    commit = newest_foreign_commit(attempt, target)
     if commit is None:
         return frozenset()
     workflow, _, reference = commit.metadata.get(KEY, "").partition("/")

@@ -37,7 +37,7 @@ from perago.protocol.names import (
     replaced_tag_name,
 )
 from perago.protocol.outcome import LostToTwin
-from perago.protocol.policies import POLICIES, SUPERSEDE, PolicyName, declared
+from perago.protocol.policies import POLICIES, SUPERSEDE, PolicyName, declaration_text
 from perago.protocol.publication import (
     Commit,
     StagedWorkspace,
@@ -46,8 +46,8 @@ from perago.protocol.publication import (
     WorkspacePublicationPlan,
     build_workspace_publication_plan,
 )
-from perago.protocol.rebase import still_fits
-from perago.protocol.signing import Signature, recorded_result, recorded_work
+from perago.protocol.rebase import reusable_staging_base
+from perago.protocol.signing import Signature, recorded_result, recorded_result_anywhere
 from perago.runtime.attempt.listing import list_view
 from perago.runtime.attempt.publish_decision import (
     Decision,
@@ -118,7 +118,7 @@ class Publisher:
             recorded = recorded_result(target.head, self.signature)
             return None if recorded is None else Published(target.head.id, recorded)
         for commit in target.advance if target.reached == "input" else ():
-            recorded = recorded_work(commit, self.signature)
+            recorded = recorded_result_anywhere(commit, self.signature)
             if (
                 recorded is not None
                 and self.views.is_valid_publication(commit)
@@ -151,7 +151,7 @@ class Publisher:
         if (done := self._find_done(target)) is not None:
             return done
         if self.rebases:
-            target = self.views.with_effect_of_others(self.signature.attempt, target)
+            target = self.views.with_advance_effect(self.signature.attempt, target)
         plan = build_workspace_publication_plan(
             self.signature.attempt, workspace, target, changed=staged is not None, policy=self.policy
         )
@@ -250,7 +250,7 @@ class Publisher:
 
     def _find_restaged(self, target: TargetBranch) -> StagedWorkspace | None:
         """Return a result restaged by an earlier try that can be merged onto this head unchanged, or None."""
-        base = still_fits(self.signature.attempt, target.advance, self._restaged)
+        base = reusable_staging_base(self.signature.attempt, target.advance, self._restaged)
         if base is None or (base != target.head.id and self.views.new_actions(base, target.head.id)):
             return None
         return self._restaged[base]
@@ -311,7 +311,7 @@ class Publisher:
             self.in_flight = False
             raise PublishFenceError(
                 f"branch {branch!r} of {self._repository!r} may not be moved back over the abandoned "
-                f"publication {head}: {protected}. On a protected branch declare {declared(SUPERSEDE)}"
+                f"publication {head}: {protected}. On a protected branch declare {declaration_text(SUPERSEDE)}"
             ) from protected
         except (LakeRefused, LakeNotFound) as refused:
             return self._refused(refused)

@@ -20,7 +20,7 @@ from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
 from perago.lake.base import PublishingLake
 from perago.orchestrator.base import AttemptReader
 from perago.protocol.attempt import Attempt, AttemptSnapshot, assert_current_attempt_snapshot, is_over
-from perago.protocol.names import InternalBranch, is_slug, revoke_prefix, revoked_by
+from perago.protocol.names import InternalBranch, branches_to_revoke, is_slug, revoke_prefix
 from perago.runtime.internal_branches import target_of_claim
 
 log = logging.getLogger("perago.revoking")
@@ -43,7 +43,7 @@ def revoke(
     Raises `StaleAttemptError`, and drops nothing, if this attempt itself is not current.
     """
     found = lake.branches(repository, revoke_prefix(attempt))
-    revoked = revoked_by(attempt, [branch.name for branch in found])
+    revoked = branches_to_revoke(attempt, [branch.name for branch in found])
     if not revoked:
         return
     check_current(revoked.not_earlier)

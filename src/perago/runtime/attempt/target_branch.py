@@ -20,15 +20,15 @@ from perago.protocol.paths import ACTIONS, in_actions
 from perago.protocol.policies import POLICIES, PolicyName
 from perago.protocol.publication import (
     MAX_RANGE,
+    AdvanceEffect,
     Commit,
-    Passed,
     TargetBranch,
     ViewChange,
     Workspace,
     own_commits,
     read_advance,
 )
-from perago.protocol.rebase import Segment, segments, within
+from perago.protocol.rebase import Segment, commits_in_segment, segments
 from perago.protocol.signing import base_of, is_in_place
 
 
@@ -38,9 +38,9 @@ def read_target(lake: ReadableLake, workspace: Workspace, policy: PolicyName) ->
     If a relocation may follow, this also reads everything that could prevent it.
     """
     found = read_history(lake, workspace)
-    if not POLICIES[policy].asks_what_a_move_passes_by or found.head.first_parent != workspace.ref:
+    if not POLICIES[policy].checks_before_relocating or found.head.first_parent != workspace.ref:
         return found
-    dirty = lake.uncommitted(workspace.repository, workspace.branch)
+    dirty = lake.has_uncommitted_changes(workspace.repository, workspace.branch)
     return TargetBranch(found.head, found.advance, dirty=dirty, gates=_gates(lake, workspace, found.head))
 
 
@@ -72,7 +72,7 @@ class Differences:
 
     def first(self, segment: Segment, roots: tuple[str, ...]) -> str | None:
         """Return the first path below the roots that differs between the segment's two ends, or None."""
-        found = self.lake.differing(self.repository, *segment, roots)
+        found = self.lake.diff_paths(self.repository, *segment, roots)
         return next((path for path in found if not in_actions(path)), None)
 
     def change(
@@ -87,7 +87,7 @@ class Differences:
 
     def _maker(self, segment: Segment, advance: Sequence[Commit], path: str) -> Commit:
         """Return a commit in the segment that changed the path from its state at the older end."""
-        commits = within(segment, advance)
+        commits = commits_in_segment(segment, advance)
         changed = bisect_left(
             commits, True, key=lambda commit: self.first((segment[0], commit.id), (path,)) is not None
         )
@@ -101,14 +101,14 @@ class Views:
     lake: ReadableLake
     workspace: Workspace
 
-    def with_effect_of_others(self, attempt: Attempt, target: TargetBranch) -> TargetBranch:
+    def with_advance_effect(self, attempt: Attempt, target: TargetBranch) -> TargetBranch:
         """Return the branch with the effect that others' commits since the input commit have on this attempt."""
         others = len(target.advance) > len(own_commits(attempt, target.advance))
         if target.reached != "input" or not others:
             return target
         change = self._change(attempt, target)
         new_actions = change is None and self.new_actions(self.workspace.ref, target.head.id)
-        return replace(target, passed=Passed(change, new_actions))
+        return replace(target, advance_effect=AdvanceEffect(change, new_actions))
 
     def same(self, left: str, right: str) -> bool:
         """Return whether the task's view is the same at both commits."""
@@ -116,7 +116,7 @@ class Views:
 
     def new_actions(self, left: str, right: str) -> bool:
         """Return whether a commit staged on `left` has different lakeFS actions from one staged on `right`."""
-        found = self.lake.differing(self.workspace.repository, left, right, (ACTIONS,))
+        found = self.lake.diff_paths(self.workspace.repository, left, right, (ACTIONS,))
         return next(iter(found), None) is not None
 
     def is_valid_publication(self, commit: Commit) -> bool:

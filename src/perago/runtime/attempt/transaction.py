@@ -41,7 +41,7 @@ from perago.protocol.outcome import LostToTwin, Outcome, completed
 from perago.protocol.publication import StagedWorkspace, TargetBranch
 from perago.protocol.signing import Signature, input_digest
 from perago.protocol.steps import NOT_BEGUN, Step
-from perago.protocol.worker_faults import own_reason
+from perago.protocol.worker_faults import worker_fault
 from perago.runtime.attempt.context import AttemptContext, cancel_or_wait
 from perago.runtime.attempt.contract import Input, check_size, output_of, read_input, to_record
 from perago.runtime.attempt.listing import with_missing_files_hint
@@ -90,8 +90,8 @@ class Transaction:
                 self._context.on_error(error)
                 outcome = self._trace.outcome_of(error, self._step)
                 outcome = with_missing_files_hint(outcome, error, self._publisher)
-                refused, own = isinstance(error, PublishFenceError), own_reason(error, self._step.name)
-            result = replace(self._execution_result(outcome, refused=refused), own_reason=own)
+                refused, own = isinstance(error, PublishFenceError), worker_fault(error, self._step.name)
+            result = replace(self._execution_result(outcome, refused=refused), worker_fault=own)
             with self._in(steps.HAND_OVER):
                 hand_over(result)
             self._enter(steps.CLEANUP)

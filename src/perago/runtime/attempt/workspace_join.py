@@ -17,11 +17,11 @@ from perago.protocol.publication import MAX_RANGE, TargetBranch, Workspace
 from perago.protocol.view import View
 from perago.protocol.workspace_join import (
     AncestorSearch,
-    apart,
-    below,
     candidates,
-    changed_since,
-    to_compare,
+    changed_since_reason,
+    find_ancestors,
+    not_joinable_reason,
+    segments_to_compare,
     written_by,
 )
 from perago.runtime.attempt.contract import commit_of, workspace_label
@@ -106,7 +106,9 @@ class _Join:
         found = self._search_ancestors()
         if found.missing:
             where = f"branch {self.given[0]['branch']!r} of {self.given[0]['repository']!r}"
-            raise TaskInputError(apart(self._label(found.missing[0]), self._label(found.last), where))
+            raise TaskInputError(
+                not_joinable_reason(self._label(found.missing[0]), self._label(found.last), where)
+            )
         for commit in candidates(self.commits):
             if commit.id != found.last:
                 self._expect_unchanged(commit, found)
@@ -120,7 +122,7 @@ class _Join:
             if any(commit.id in before.above for before in searched):
                 continue
             history = self.lake.log(self._repository, commit.id, MAX_RANGE + 1)
-            searched.append(below(commit.id, ids, history))
+            searched.append(find_ancestors(commit.id, ids, history))
             if not searched[-1].missing:
                 break
         return min(searched, key=lambda found: len(found.missing))
@@ -130,11 +132,11 @@ class _Join:
         if not roots:
             return
         above = found.above[commit.id]
-        compared = to_compare(self.attempt.workflow_instance_id, commit.id, above)
+        compared = segments_to_compare(self.attempt.workflow_instance_id, commit.id, above)
         change = Differences(self.lake, self._repository).change(compared, above, roots)
         if change is not None:
             published, last = self._label(commit.id), self._label(found.last)
-            raise TaskInputError(changed_since(published, last, change.path, change.commit))
+            raise TaskInputError(changed_since_reason(published, last, change.path, change.commit))
 
     @property
     def _repository(self) -> str:

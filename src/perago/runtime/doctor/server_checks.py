@@ -14,7 +14,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeError, LakeForbidden, LakeUnauthenticated, OrchestratorError
 from perago.lake.base import ReadableLake
 from perago.orchestrator.base import Orchestrator
-from perago.protocol.policies import REPLACE, declared
+from perago.protocol.policies import REPLACE, declaration_text
 from perago.runtime.doctor.finding import Finding, Level
 from perago.runtime.doctor.permission_probe import DROPPED, ProbedOperation, ProbeResult, failures
 from perago.runtime.lake_lookup import suggesting_existing_names
@@ -195,7 +195,9 @@ def _lake_message(one: ProbedOperation, repository: str) -> tuple[str, str]:
         )
     says = f"the keys cannot {one.what}: {one.error}"
     if one.for_replacing:
-        says += f"; an abandoned publication cannot be replaced then ({declared(REPLACE)}, the default)"
+        says += (
+            f"; an abandoned publication cannot be replaced then ({declaration_text(REPLACE)}, the default)"
+        )
     if _PROTECTED in str(one.error):
         return says, "let no branch protection rule of the repository match names that begin with perago-"
     if isinstance(one.error, LakeForbidden):

@@ -38,7 +38,7 @@ from perago.errors import (
 from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
-from perago.protocol.outcome import Outcome, WrongInput, classify, describe, sendable
+from perago.protocol.outcome import Outcome, WrongInput, classify, describe, prepare_for_sending
 from perago.runtime.attempt.context import AttemptContext, ask_until_answered
 from perago.runtime.attempt.delivery import deliver, give_up_on
 from perago.runtime.attempt.transaction import Transaction
@@ -239,7 +239,7 @@ class RowRunner:
         return self._sendable(classify(why_no_start(self.lake, row)))
 
     def _sendable(self, outcome: Outcome) -> Outcome:
-        return sendable(outcome, self._mask, self.plan.lake.settings.failure_reason_max_length)
+        return prepare_for_sending(outcome, self._mask, self.plan.lake.settings.failure_reason_max_length)
 
     def _context(self, owner: RowOrchestrator) -> AttemptContext:
         return AttemptContext(

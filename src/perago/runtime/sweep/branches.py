@@ -35,13 +35,13 @@ from perago.protocol.attempt import TERMINAL_STATUSES, Attempt
 from perago.protocol.metadata import STAGING_BRANCH
 from perago.protocol.names import (
     OLD_CLAIM,
-    PROOF,
+    PROBE,
     PUT,
     REPLACED,
     STAGING,
     InternalBranch,
+    dated_branch_time,
     parse_internal_branch,
-    proof_branch_made,
 )
 from perago.runtime.internal_branches import target_of_claim
 
@@ -212,12 +212,12 @@ def _leftovers_of(lake: ReadableLake, repository: str, *, tags: bool) -> list[Le
         for prefix in (STAGING, OLD_CLAIM)
         for ref in lake.branches(repository, prefix)
     ]
-    dated: tuple[tuple[Kind, str], ...] = (("proof", PROOF), ("put", PUT))
+    dated: tuple[tuple[Kind, str], ...] = (("proof", PROBE), ("put", PUT))
     found += [
         Leftover(repository, kind, ref.name, ref.commit)
         for kind, prefix in dated
         for ref in lake.branches(repository, prefix)
-        if proof_branch_made(ref.name) is not None
+        if dated_branch_time(ref.name) is not None
     ]
     if tags:
         found += [
@@ -283,7 +283,7 @@ def _made_at(lake: ReadableLake, one: Leftover) -> float | None:
     its task was scheduled, from the name, is used.
     """
     if one.kind in ("proof", "put"):
-        return proof_branch_made(one.name)
+        return dated_branch_time(one.name)
     scheduled = (
         one.owner.scheduled_time / 1000 if one.owner is not None and one.owner.scheduled_time else None
     )

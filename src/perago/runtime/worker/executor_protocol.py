@@ -73,7 +73,7 @@ class Ended:
         """Return whether to replace the executor after `done` executions; `most` is the limit (0: none)."""
         # Waiting does not free file descriptors, so replace the executor.
         return bool(
-            self.unusable_reason or (most and done >= most) or self.result.own_reason == "descriptors"
+            self.unusable_reason or (most and done >= most) or self.result.worker_fault == "descriptors"
         )
 
 

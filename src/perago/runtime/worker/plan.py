@@ -15,7 +15,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeError, RuntimeConfigError
 from perago.lake.base import ReadableLake
 from perago.orchestrator.base import Orchestrator
-from perago.protocol.policies import POLICIES, REUSE, SUPERSEDE, declared
+from perago.protocol.policies import POLICIES, REUSE, SUPERSEDE, declaration_text
 from perago.runtime.registration import TaskDefChange, apply_changes, plan_changes
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.executor_protocol import ExecutorFactory
@@ -107,7 +107,7 @@ def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
         ):
             raise RuntimeConfigError(
                 f"PERAGO_FENCE=hard, but task {task.name!r} replaces abandoned publications, which no server can "
-                f'fence: declare WorkspaceSpec({declared(SUPERSEDE)}) or "{REUSE.name}", or set PERAGO_FENCE=auto'
+                f'fence: declare WorkspaceSpec({declaration_text(SUPERSEDE)}) or "{REUSE.name}", or set PERAGO_FENCE=auto'
             )
 
 

@@ -35,7 +35,7 @@ from perago.lake.base import StagingLake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt import assert_current_attempt_snapshot
 from perago.protocol.backoff import Backoff
-from perago.protocol.outcome import result_refused, sendable
+from perago.protocol.outcome import prepare_for_sending, result_refused
 from perago.runtime.attempt.delivery import finish, give_up_on, send
 from perago.runtime.execution_result import DeliveryResult, PendingResult
 from perago.runtime.internal_branches import invalid_publication_reason
@@ -97,7 +97,7 @@ class ResultSender:
         self.scheduler.add(("send", send_job.pending.execution_id), send_job)
 
     def _sendable(self, pending: PendingResult) -> PendingResult:
-        return replace(pending, outcome=sendable(pending.outcome, self.mask, self.reason_limit))
+        return replace(pending, outcome=prepare_for_sending(pending.outcome, self.mask, self.reason_limit))
 
     def refused(self, pending: PendingResult, error: OrchestratorRefused) -> PendingResult:
         """Return the failure to send in place of a result that the server will never accept."""

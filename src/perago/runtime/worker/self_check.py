@@ -63,8 +63,8 @@ class SelfCheck:
 
     def count_result(self, result: ExecutionResult, *, has_workspace: bool) -> None:
         """Count the result of an execution as a failure of the worker, as proof that it works, or as neither."""
-        if result.own_reason is not None:
-            self.count_failure(result.outcome.reason or result.own_reason)
+        if result.worker_fault is not None:
+            self.count_failure(result.outcome.reason or result.worker_fault)
         elif has_workspace and result.step != FIRST_CALL:
             self._in_a_row = self._probes = 0
 

@@ -20,7 +20,7 @@ from functools import partial
 
 from perago.lake.base import StagingLake
 from perago.orchestrator.base import Assignment, Orchestrator
-from perago.protocol.outcome import not_handed_out
+from perago.protocol.outcome import dispatch_failed
 from perago.runtime.execution_result import Claim, DeliveryResult, pending_result_of
 from perago.runtime.observe.events import Event, Listener, counting
 from perago.runtime.observe.health import HealthState
@@ -193,7 +193,7 @@ class Supervisor:
         """Hand out waiting executions, and ask for as many attempts as there are free slots."""
         if not self._shutdown.forced:
             for execution, error in self._slots.hand_out(self._waiting):
-                self._executor_exits.report_failure(execution, not_handed_out(error))
+                self._executor_exits.report_failure(execution, dispatch_failed(error))
         if self._shutdown.working:
             self._pollers.offer([self._room(slot_pool) for slot_pool in self._slot_pools])
 

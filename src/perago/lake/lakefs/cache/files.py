@@ -26,7 +26,7 @@ from typing import BinaryIO, Protocol
 
 from perago.errors import LakeError
 from perago.lake.deferred_verification import CheckCancelled
-from perago.lake.file_copy import cloned, copied_by_kernel, copy_whole, write_all
+from perago.lake.file_copy import copy_whole, try_clone, try_kernel_copy, write_all
 
 _OWNER_ONLY = 0o700
 _CHUNK = 1024 * 1024
@@ -107,7 +107,7 @@ def copy_checked(source: int, size: int, part: str, check: Check) -> bool:
 def _kernel_copy(source: int, target: int) -> bool:
     """Copy in the kernel. Returns False, leaving the target empty, if the kernel cannot copy the file."""
     try:
-        if copied_by_kernel(source, target):
+        if try_kernel_copy(source, target):
             return True
     except OSError as error:
         # For other errors, copying by hand shows whether the source or the target failed.
@@ -214,7 +214,7 @@ def add_file(file: str, path: str, size: int, *, few: bool = False) -> bool:
 
 def _add_file(file: str, path: str, size: int, few: bool) -> bool:
     if size >= _SMALL:
-        if _copy_in(file, path, cloned):
+        if _copy_in(file, path, try_clone):
             return True
     elif few:
         return _copy_in(file, path, _copy_all)

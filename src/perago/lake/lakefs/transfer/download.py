@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from perago.errors import LakeError
 from perago.lake.base import Download, Entry, Progress, Verification
-from perago.lake.deferred_verification import CheckCancelled, GivenUp, Unverified
+from perago.lake.deferred_verification import CheckCancelled, Unverified, VerificationCancelled
 from perago.lake.lakefs.cache.cache import Cache, ObjectKey, repository_id
 from perago.lake.lakefs.checksums import fits, fits_whole, is_like_an_md5
 from perago.lake.lakefs.transfer.concurrency import for_each
@@ -300,11 +300,11 @@ class UnverifiedDownload:
 
         Returns None if their MD5 is the object's checksum. Returns the MD5 if the checksum is of another kind: a
         multipart checksum, or not a hash at all. Raises `LakeError`, and removes the object from the cache, if the
-        bytes cannot be verified. Raises `GivenUp` if the verification was closed; the object then stays in the cache.
+        bytes cannot be verified. Raises `VerificationCancelled` if the verification was closed; the object then stays in the cache.
         """
         try:
             md5, confirmed = self._verdict(check_cancelled)
-        except GivenUp:
+        except VerificationCancelled:
             # Without a verdict, the object stays in the cache unverified, and is hashed when it is copied out.
             raise
         except BaseException:
