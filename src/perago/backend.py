@@ -190,7 +190,6 @@ class Real(Backend):
     def import_adapters(self) -> None:
         """Import the modules that opening the ports would import."""
         import perago.lake.lakefs.lake
-        import perago.orchestrator.conductor.http
         import perago.orchestrator.conductor.orchestrator  # noqa: F401
 
     def of_run(self, run_id: str) -> Real:
