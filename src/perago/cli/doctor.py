@@ -81,7 +81,7 @@ def doctor(
 
 
 def _findings(read: Read, repository: str | None, targets: Sequence[str]) -> Iterator[Finding]:
-    # Imported here: the adapters import their SDKs, which other commands do not need.
+    # Imported here: the adapters import HTTP and S3 libraries, which other commands do not need.
     from perago.backend import ProbedServers
 
     yield check_python(__version__)

@@ -71,7 +71,7 @@ def start(
         settings = replace(settings, log_format=log_format.value)
     if not local:
         need_servers(settings)
-    # Imported here: the adapters import their SDKs, the runtime the process machinery; other commands need neither.
+    # Imported here: adapters import HTTP and S3 libraries, the runtime the process machinery; other commands need neither.
     from perago.assembly import assemble_worker, on_spark, prepare_executors
     from perago.backend import Embedded, Real, server_names
     from perago.runtime.worker.plan import check_lake, check_taskdefs, mend_taskdefs
