@@ -131,6 +131,13 @@ def test_a_login_in_the_url_is_a_header_and_not_in_the_address() -> None:
     assert b"me:pass" not in requests[0]
 
 
+def test_a_slash_and_a_query_at_the_end_of_the_url_are_left_out() -> None:
+    with answering(OK) as (url, requests), closing(connection(f"{url}/api/?key=hush#x")) as sending:
+        sending.send("GET", "/tasks/1")
+
+    assert requests[0].startswith(b"GET /api/tasks/1 HTTP/1.1\r\n")
+
+
 HOST = "http://conductor.example/api"
 PROXY = "http://127.0.0.1:9"
 PROXIES: list[tuple[dict[str, str], str | None]] = [

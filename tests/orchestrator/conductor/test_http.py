@@ -346,9 +346,20 @@ def test_keys_that_the_server_does_not_take_are_logged_without_the_secret(
     )
 
 
-@pytest.mark.parametrize("answer", ["<html>hello</html>", {"nothing": 1}, [1], ""])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<html>hello</html>",
+        {"nothing": 1},
+        [1],
+        "",
+        {"token": None},
+        {"token": ""},
+        {"token": "half\r\nhush"},
+    ],
+)
 def test_a_login_that_is_answered_by_something_else_leaves_the_call_without_a_token(
-    orchestrator: Open, answer: object
+    orchestrator: Open, answer: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     with scripted(lambda request: (200, answer if request.path == "/token" else TASK)) as server:
         assert (
@@ -356,6 +367,8 @@ def test_a_login_that_is_answered_by_something_else_leaves_the_call_without_a_to
         )
 
     assert server.requests[-1].token is None
+    assert "the answer holds no token" in caplog.text
+    assert "hush" not in caplog.text
 
 
 def test_a_call_without_a_body_sends_an_empty_object_and_a_get_sends_none(orchestrator: Open) -> None:

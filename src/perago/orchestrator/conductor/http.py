@@ -35,7 +35,7 @@ from perago.orchestrator.conductor.wire import Request
 TRIES = 3
 FIRST_DELAY_SECONDS = 0.1
 TOKEN_SECONDS = 45 * 60
-"""A token is renewed after this time, as the official client does; Conductor's own expire after some hours."""
+"""A token is renewed after this time, as the official client does."""
 _CONNECTIONS = 50
 _JSON = {"Content-Type": "application/json"}
 _REFUSED = (401, 403)
@@ -61,8 +61,8 @@ class Connection:
     """
 
     def __init__(self, url: str, *, connect_timeout: float, read_timeout: float) -> None:
-        parts = urlsplit(url.rstrip("/"))
-        self._base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        parts = urlsplit(url)
+        self._base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
         self._headers = {"User-Agent": "perago", "Accept-Encoding": "gzip", **_basic_auth(parts.netloc)}
         self._timeouts = (connect_timeout, read_timeout)
         options: dict[str, Any] = {"maxsize": _CONNECTIONS, "retries": False}
@@ -179,7 +179,15 @@ class Login:
                 raise
             self._wanted = False
             return None
-        return wire.read("log in", _parsed(answer), lambda found: str(found["token"]))
+        found = _parsed(answer)
+        token = found.get("token") if isinstance(found, dict) else None
+        if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
+            # Without an excerpt of the answer: it might be most of a token.
+            raise OrchestratorUnavailable(
+                "cannot log in: the answer holds no token, so it is not Conductor's; "
+                "check CONDUCTOR_SERVER_URL, it ends in /api"
+            )
+        return token
 
 
 class ConductorApi:
