@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 REPORT = Path(__file__).parent / "RESULTS.md"
-_PACKAGES = ("pydantic", "lakefs-sdk", "obstore", "conductor-python", "pyspark")
+_PACKAGES = ("pydantic", "lakefs-sdk", "obstore", "urllib3", "conductor-python", "pyspark")
 
 
 def machine() -> str:

@@ -1,7 +1,7 @@
 """Assemble workers and maps on a backend.
 
 The command line, the tests' workers and `perago.testing` all use these functions, so that they run the same checks and
-use the same sizes and timeouts.  SDKs and Spark are imported inside functions, so that `perago check` stays fast.
+use the same sizes and timeouts.  Adapters and Spark are imported inside functions, so that `perago check` stays fast.
 """
 
 from __future__ import annotations

@@ -197,7 +197,6 @@ class Real(Backend):
     def import_adapters(self) -> None:
         """Import in advance the modules needed to open the lake and the orchestrator."""
         import perago.lake.lakefs.lake
-        import perago.orchestrator.conductor.http
         import perago.orchestrator.conductor.orchestrator  # noqa: F401
 
     def of_run(self, run_id: str) -> Real:

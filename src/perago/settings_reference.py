@@ -45,7 +45,9 @@ _SERVERS = Group(
     "Servers",
     "The names are those that lakectl and the Conductor client use. "
     "Commands use the embedded servers unless `--remote` is given or `PERAGO_SERVERS` is `remote`; `start`, `register`, "
-    "`submit` and `fence` use these servers by default ([which servers](commands.md#which-servers)).",
+    "`submit` and `fence` use these servers by default ([which servers](commands.md#which-servers)). "
+    "`HTTP_PROXY`, `HTTPS_PROXY`, `ALL_PROXY` and `NO_PROXY` apply to Conductor; `SSL_CERT_FILE` or `SSL_CERT_DIR` names "
+    "the certificates to trust, for Conductor and for lakeFS's API.",
     (
         Variable(
             "PERAGO_SERVERS",

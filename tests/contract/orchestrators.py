@@ -41,7 +41,7 @@ def _local(request: pytest.FixtureRequest) -> Iterator[Orchestrator]:
 
 @contextmanager
 def _conductor(request: pytest.FixtureRequest) -> Iterator[Orchestrator]:
-    # Imported here: the SDK takes a second, and the embedded one does not need it.
+    # Imported here: the embedded one does not need the adapter's libraries.
     from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 
     server = request.getfixturevalue("conductor_server")

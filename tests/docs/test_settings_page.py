@@ -17,9 +17,16 @@ from tests.support.sources import parsed
 
 SRC = Path(perago.__file__).parent
 LOOKS_LIKE_ONE = re.compile(r"(PERAGO|CONDUCTOR|LAKECTL|OTEL|AWS)_[A-Z_]*[A-Z]")
-OF_THE_SYSTEM = {"ARROW_DEFAULT_MEMORY_POOL", "HOME", "PATH", "SPARK_LOCAL_DIRS"}
-"""Read as every program reads them; the page speaks of the home folder and of PATH.  Spark sets its variable for the Python
-processes of its executors, and Perago sets Arrow's for the process that decodes previews."""
+OF_THE_SYSTEM = {
+    "ARROW_DEFAULT_MEMORY_POOL",
+    "HOME",
+    "PATH",
+    "SPARK_LOCAL_DIRS",
+    "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+}
+"""Read as every program reads them; the page speaks of the home folder, of PATH and of certificates.  Spark sets its
+variable for the Python processes of its executors, and Perago sets Arrow's for the process that decodes previews."""
 
 
 def environment_reads(tree: ast.Module) -> Iterator[str]:

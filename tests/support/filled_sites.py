@@ -42,7 +42,7 @@ def _local(folder: Path) -> Iterator[Site]:
 
 @contextmanager
 def _real(lakefs: LakefsServer, conductor: ConductorServer, folder: Path) -> Iterator[Site]:
-    # Imported here: the SDK takes a second, and the embedded servers do without.
+    # Imported here: the embedded servers do without the adapter's libraries.
     from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 
     environ = {

@@ -42,7 +42,7 @@ def lakefs_lake(
     **options: Any,
 ) -> LakeFSLake:
     """A lake on a server, or on what stands before it at `url`; `options` are those of its client."""
-    # Imported here: the SDK takes a second, and a run without servers does not need it.
+    # Imported here: a run without servers does not need the adapter's libraries.
     from perago.lake.lakefs.client import Options
     from perago.lake.lakefs.lake import LakeFSLake
 

@@ -81,7 +81,7 @@ def doctor(
 
 
 def _findings(report: SettingsReport, repository: str | None, targets: Sequence[str]) -> Iterator[Finding]:
-    # Imported here because the adapters import their SDKs, which other commands do not need.
+    # Imported here because the adapters import HTTP and S3 libraries, which other commands do not need.
     from perago.backend import ProbedServers
 
     yield check_python(__version__)

@@ -47,7 +47,7 @@ def register(
     """Create or update the TaskDefs of modules, and workflows, on the Conductor at CONDUCTOR_SERVER_URL."""
     if root is not None and not local:
         raise typer.BadParameter("--root is where the embedded orchestrator keeps its state: add --local")
-    # Imported here because the adapters import their SDKs, which other commands do not need.
+    # Imported here because the adapters import HTTP and S3 libraries, which other commands do not need.
     from perago.backend import open_conductor, open_local_orchestrator
 
     files = [source for source in sources if is_workflow(source)]

@@ -71,7 +71,7 @@ def start(
         settings = replace(settings, log_format=log_format.value)
     if not local:
         need_servers(settings)
-    # Imported here because the adapters import their SDKs, and the runtime imports the process machinery. Other
+    # Imported here because the adapters import HTTP and S3 libraries, and the runtime imports the process machinery. Other
     # commands need neither.
     from perago.assembly import assemble_worker, on_spark, prepare_executors
     from perago.backend import Embedded, Real, server_names

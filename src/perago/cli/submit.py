@@ -118,7 +118,7 @@ class _Where:
     root: Path | None
 
     def orchestrator(self) -> Orchestrator:
-        # Imported here because the adapters import their SDKs, which other commands do not need.
+        # Imported here because the adapters import HTTP and S3 libraries, which other commands do not need.
         from perago.backend import open_conductor, open_local_orchestrator
 
         if not self.local:

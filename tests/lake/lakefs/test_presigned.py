@@ -352,7 +352,6 @@ class TestAddresses:
         world.commit({"data/input.txt": "in"})
         past.proxy.faults.append(Fault("answer", GET, status=status, times=100))
 
-        # The SDK turns this one down whenever it is opened.
         with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, logger="urllib3"):
             settled = world.run(make_task())
         world.orchestrator.close()

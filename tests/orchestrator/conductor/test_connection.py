@@ -1,35 +1,47 @@
-"""How calls to Conductor travel: what is sent again, what the client is told, and who takes a proxy."""
+"""How calls to Conductor travel: what is sent again, what a broken connection is called, and what goes through a proxy."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import socket
-import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from urllib3.exceptions import (
+    NewConnectionError,
+    ProtocolError,
+    ProxyError,
+    ReadTimeoutError,
+    SSLError,
+)
 
-from perago.orchestrator.conductor.http import Connection, open_connection
-from perago.orchestrator.conductor.sdk import httpx
+from perago.errors import OrchestratorUnavailable
+from perago.orchestrator.conductor.errors import StatusError, our_error
+from perago.orchestrator.conductor.http import Connection, proxy_of
 from tests.support.scripted_server import Request, scripted
+from tests.support.tls import answering_with_tls, self_signed
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 
 @pytest.fixture(autouse=True)
-def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither proxies nor certificates of the machine."""
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
 
 
 def connection(url: str) -> Connection:
-    made = open_connection(url, connect_timeout=5, read_timeout=5)
-    assert isinstance(made, Connection)
-    return made
+    return Connection(url, connect_timeout=5, read_timeout=5)
 
 
 @contextmanager
@@ -59,35 +71,35 @@ def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
 
 def test_a_get_whose_connection_broke_is_sent_once_more() -> None:
     with answering(b"", OK) as (url, requests), closing(connection(url)) as sending:
-        answer = sending.request("GET", f"{url}/tasks/1", params=[("a", "ä b")])
+        answer = sending.send("GET", "/tasks/1?a=%C3%A4+b")
 
-    assert (answer.status_code, answer.text, answer.is_success) == (200, "{}", True)
+    assert answer == "{}"
     assert [request.split(b"\r\n")[0] for request in requests] == [b"GET /tasks/1?a=%C3%A4+b HTTP/1.1"] * 2
 
 
 @pytest.mark.parametrize(("method", "sent"), [("GET", 2), ("POST", 1), ("PUT", 1), ("DELETE", 1)])
 def test_what_breaks_again_or_might_happen_twice_is_told(method: str, sent: int) -> None:
     with answering(b"", b"") as (url, requests), closing(connection(url)) as sending:
-        with pytest.raises(httpx.NetworkError):
-            sending.request(method, f"{url}/tasks", content=b"{}")
+        with pytest.raises(ProtocolError):
+            sending.send(method, "/tasks", b"{}")
         assert len(requests) == sent
 
 
 def test_a_server_that_is_not_there_and_one_that_is_silent_are_told_apart() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
-        port = server.getsockname()[1]
-        with closing(connection("http://127.0.0.1")) as sending, pytest.raises(httpx.ReadTimeout):
-            sending.request("GET", f"http://127.0.0.1:{port}/", timeout=httpx.Timeout(0.05))
-    with closing(connection("http://127.0.0.1")) as sending, pytest.raises(httpx.ConnectError):
-        sending.request("GET", f"http://127.0.0.1:{port}/")
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with closing(connection(url)) as sending, pytest.raises(ReadTimeoutError):
+            sending.send("GET", "/", read_timeout=0.05)
+    with closing(connection(url)) as sending, pytest.raises(NewConnectionError):
+        sending.send("GET", "/")
 
 
 def test_a_redirect_is_an_answer_and_not_followed() -> None:
     moved = b"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n"
     with answering(moved) as (url, requests), closing(connection(url)) as sending:
-        answer = sending.request("GET", f"{url}/tasks/1")
-
-    assert (answer.status_code, answer.is_success, len(requests)) == (302, False, 1)
+        with pytest.raises(StatusError) as raised:
+            sending.send("GET", "/tasks/1")
+        assert (raised.value.status, len(requests)) == (302, 1)
 
 
 def test_text_is_sent_as_utf_8_and_read_as_far_as_it_is() -> None:
@@ -98,77 +110,121 @@ def test_text_is_sent_as_utf_8_and_read_as_far_as_it_is() -> None:
         return 200, "gr\u00fcn"
 
     with scripted(answer) as server, closing(connection(server.url)) as sending:
-        got = sending.request("POST", f"{server.url}/tasks", content='{"a": "ö"}', headers={"X-A": "b"})
+        got = sending.send("POST", "/tasks", '{"a": "ö"}'.encode(), headers={"X-Authorization": "b"})
 
-    assert (seen[0].body, got.text) == ('{"a": "ö"}', "gr\u00fcn")
-
-
-PROXIES: list[tuple[dict[str, str], str, Callable[[object], bool]]] = [
-    ({"HTTP_PROXY": "http://127.0.0.1:9"}, "http://conductor.example/api", lambda made: isinstance(made, httpx.Client)),
-    ({"ALL_PROXY": "http://127.0.0.1:9"}, "http://conductor.example/api", lambda made: isinstance(made, httpx.Client)),
-    ({"HTTPS_PROXY": "http://127.0.0.1:9"}, "http://conductor.example/api", lambda made: isinstance(made, Connection)),
-    (
-        {"HTTP_PROXY": "http://127.0.0.1:9", "NO_PROXY": "conductor.example"},
-        "http://conductor.example/api",
-        lambda made: isinstance(made, Connection),
-    ),
-]  # fmt: skip
+    assert (seen[0].body, seen[0].token, got) == ('{"a": "ö"}', "b", "gr\u00fcn")
 
 
-@pytest.mark.parametrize(("environ", "url", "fits"), PROXIES)
-def test_where_a_proxy_is_set_for_the_server_httpx_is_used(
-    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], url: str, fits: Callable[[object], bool]
+def test_a_compressed_answer_is_read() -> None:
+    packed = gzip.compress(b'{"a": 1}')
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+    with answering(head + packed) as (url, requests), closing(connection(url)) as sending:
+        assert sending.send("GET", "/tasks/1") == '{"a": 1}'
+    assert b"accept-encoding: gzip" in requests[0].lower()
+
+
+def test_a_login_in_the_url_is_a_header_and_not_in_the_address() -> None:
+    with answering(OK) as (url, requests), closing(connection(url.replace("//", "//me:pass@"))) as sending:
+        sending.send("GET", "/tasks/1")
+
+    assert b"authorization: Basic " + base64.b64encode(b"me:pass") in requests[0]
+    assert b"me:pass" not in requests[0]
+
+
+def test_a_slash_and_a_query_at_the_end_of_the_url_are_left_out() -> None:
+    with answering(OK) as (url, requests), closing(connection(f"{url}/api/?key=hush#x")) as sending:
+        sending.send("GET", "/tasks/1")
+
+    assert requests[0].startswith(b"GET /api/tasks/1 HTTP/1.1\r\n")
+
+
+HOST = "http://conductor.example/api"
+PROXY = "http://127.0.0.1:9"
+PROXIES: list[tuple[dict[str, str], str | None]] = [
+    ({"HTTP_PROXY": PROXY}, PROXY),
+    ({"ALL_PROXY": PROXY}, PROXY),
+    ({"HTTP_PROXY": "127.0.0.1:9"}, PROXY),
+    ({"HTTPS_PROXY": PROXY}, None),
+    ({"HTTP_PROXY": PROXY, "NO_PROXY": "conductor.example"}, None),
+    ({"HTTP_PROXY": PROXY, "NO_PROXY": ".example"}, None),
+    ({"ALL_PROXY": PROXY, "NO_PROXY": "*"}, None),
+    ({"HTTP_PROXY": PROXY, "NO_PROXY": "other.example"}, PROXY),
+    ({}, None),
+]
+
+
+@pytest.mark.parametrize(("environ", "proxy"), PROXIES)
+def test_the_environment_says_which_proxy_a_server_is_reached_through(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], proxy: str | None
 ) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
 
-    with closing(open_connection(url, connect_timeout=5, read_timeout=5)) as made:
-        assert fits(made)
+    assert proxy_of(HOST) == proxy
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    """A certificate of 127.0.0.1 that nobody trusts yet, with its key."""
-    file = tmp_path / "server.pem"
-    wanted = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2", "-nodes"]
-    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", *wanted]
-    subprocess.run(
-        [*make, "-keyout", file, "-out", tmp_path / "certificate"], check=True, capture_output=True
-    )
-    file.write_bytes(file.read_bytes() + (tmp_path / "certificate").read_bytes())
-    return file
-
-
-@contextmanager
-def answering_with_tls(certificate: Path) -> Iterator[str]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
-    with closing(socket.create_server(("127.0.0.1", 0))) as server:
-
-        def serve() -> None:
-            with suppress(OSError):
-                taken, _ = server.accept()
-                with context.wrap_socket(taken, server_side=True) as secure:
-                    # Headers and body come one after the other.
-                    while not secure.recv(65536).endswith(b"{}"):
-                        pass
-                    secure.sendall(OK)
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield f"https://127.0.0.1:{server.getsockname()[1]}/api"
-        thread.join(30)
-
-
-@pytest.mark.parametrize("trusted", [True, False])
-def test_a_certificate_is_trusted_as_httpx_trusts_it(
-    monkeypatch: pytest.MonkeyPatch, certificate: Path, trusted: bool
+def test_a_call_through_a_proxy_names_the_server_and_carries_the_proxys_login(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if trusted:
-        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-    with answering_with_tls(certificate) as url, closing(connection(url)) as sending:
+    with answering(OK) as (url, requests):
+        monkeypatch.setenv("HTTP_PROXY", url.replace("//", "//me:p%40ss@"))
+        with closing(connection(HOST)) as sending:
+            assert sending.send("POST", "/tasks", b"{}") == "{}"
+
+    head = requests[0].split(b"\r\n")
+    assert head[0] == b"POST http://conductor.example/api/tasks HTTP/1.1"
+    assert b"proxy-authorization: Basic " + base64.b64encode(b"me:p@ss") in head
+    assert b"Host: conductor.example" in head
+
+
+def test_a_secure_server_is_reached_by_a_tunnel(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+    with answering(refused) as (url, requests):
+        monkeypatch.setenv("HTTPS_PROXY", url)
+        with (
+            closing(connection("https://conductor.example/api")) as sending,
+            pytest.raises(ProxyError) as raised,
+        ):
+            sending.send("GET", "/tasks/1")
+
+    assert requests[0].startswith(b"CONNECT conductor.example:443 HTTP/1.")
+    assert "403" in str(our_error("read it", raised.value))
+
+
+def test_a_proxy_that_is_not_there_is_a_connection_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    with closing(connection(HOST)) as sending, pytest.raises(ProxyError) as raised:
+        sending.send("GET", "/tasks/1")
+
+    assert "Connection error: " in str(our_error("read it", raised.value))
+
+
+@pytest.mark.skipif(find_spec("socks") is not None, reason="PySocks is installed")
+def test_a_socks_proxy_says_what_it_needs_and_not_its_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALL_PROXY", "socks5://me:hush@127.0.0.1:9")
+
+    with pytest.raises(OrchestratorUnavailable, match=r"urllib3\[socks\]") as raised:
+        connection(HOST)
+
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("trusted", [None, "SSL_CERT_FILE", "SSL_CERT_DIR"])
+def test_a_certificate_is_trusted_if_the_environment_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trusted: str | None
+) -> None:
+    certificate = self_signed(tmp_path)
+    if trusted == "SSL_CERT_FILE":
+        monkeypatch.setenv(trusted, str(certificate))
+    elif trusted:
+        # OpenSSL looks a certificate up by the hash of its name.
+        hashed = ["openssl", "x509", "-hash", "-noout", "-in", str(certificate)]
+        name = subprocess.run(hashed, check=True, capture_output=True, text=True).stdout.strip()
+        (tmp_path / f"{name}.0").write_bytes((tmp_path / "certificate").read_bytes())
+        monkeypatch.setenv(trusted, str(tmp_path))
+    with answering_with_tls(certificate, until=b"{}") as url, closing(connection(url)) as sending:
         if trusted:
-            assert sending.request("POST", f"{url}/tasks", content=b"{}").text == "{}"
+            assert sending.send("POST", "/tasks", b"{}") == "{}"
             return
-        with pytest.raises(httpx.NetworkError, match="CERTIFICATE_VERIFY_FAILED"):
-            sending.request("POST", f"{url}/tasks", content=b"{}")
+        with pytest.raises(SSLError, match="CERTIFICATE_VERIFY_FAILED"):
+            sending.send("POST", "/tasks", b"{}")

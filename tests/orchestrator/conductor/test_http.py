@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from perago.errors import OrchestratorRefused, OrchestratorUnavailable
+from perago.orchestrator.conductor import wire
+from perago.orchestrator.conductor.http import TOKEN_SECONDS, Address, ConductorApi
 from perago.orchestrator.conductor.orchestrator import MAX_LOG_CHARS, ConductorOrchestrator, Timeouts
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import Outcome, completed
@@ -100,7 +102,7 @@ def test_a_server_that_takes_the_call_and_never_answers_is_given_up_on(orchestra
         try:
             with pytest.raises(OrchestratorUnavailable, match="timeout"):
                 adapter.complete(ATTEMPT, completed({}), worker_id="w")
-            with pytest.raises(OrchestratorUnavailable, match="Timeout"):
+            with pytest.raises(OrchestratorUnavailable, match="timeout"):
                 adapter.log(ATTEMPT, ["a line"])
         finally:
             release.set()
@@ -271,6 +273,112 @@ def test_a_worker_that_started_before_its_server_gets_its_token_later(orchestrat
     assert server.requests[-1].token == "t2"
 
 
+@pytest.mark.parametrize("error", ["EXPIRED_TOKEN", "INVALID_TOKEN"])
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_token_that_the_server_no_longer_takes_is_renewed_and_the_call_sent_again(
+    orchestrator: Open, status: int, error: str
+) -> None:
+    tokens = ["t1", "t2"]
+
+    def answer(request: Request) -> Answer:
+        if request.path == "/token":
+            return 200, {"token": tokens.pop(0)}
+        return (200, TASK) if request.token == "t2" else (status, {"error": error, "message": "no"})
+
+    with scripted(answer) as server:
+        adapter = orchestrator(server.url, auth_key="key", auth_secret="hush")
+        # A result is sent again too: the server refused the first one.
+        adapter.extend_lease(ATTEMPT, worker_id="w")
+
+    assert [(request.path, request.token) for request in server.requests] == [
+        ("/token", None),
+        ("/tasks", "t1"),
+        ("/token", None),
+        ("/tasks", "t2"),
+    ]
+
+
+def test_a_call_that_is_forbidden_for_another_reason_is_not_sent_again(orchestrator: Open) -> None:
+    def answer(request: Request) -> Answer:
+        return (200, {"token": "t1"}) if request.path == "/token" else (403, {"message": "not yours"})
+
+    with scripted(answer) as server:
+        adapter = orchestrator(server.url, auth_key="key", auth_secret="hush")
+        with pytest.raises(OrchestratorUnavailable, match="403 not yours; check CONDUCTOR_AUTH_KEY"):
+            adapter.complete(ATTEMPT, completed({}), worker_id="w")
+
+    assert [request.path for request in server.requests] == ["/token", "/tasks"]
+
+
+def test_an_old_token_is_renewed_before_it_is_used() -> None:
+    now = [0.0]
+    tokens = ["t1", "t2"]
+
+    def answer(request: Request) -> Answer:
+        return (200, {"token": tokens.pop(0)}) if request.path == "/token" else (200, TASK)
+
+    with scripted(answer) as server:
+        address = Address(server.url, "key", "hush")
+        api = ConductorApi(address, connect_timeout=5, read_timeout=5, clock=lambda: now[0])
+        with closing(api):
+            for now[0] in (0, TOKEN_SECONDS - 1, TOKEN_SECONDS, TOKEN_SECONDS + 1):
+                api.call("read it", wire.Request("GET", "/tasks/task-1"))
+
+    assert [request.token for request in server.seen("GET", "/tasks/task-1")] == ["t1", "t1", "t2", "t2"]
+
+
+def test_keys_that_the_server_does_not_take_are_logged_without_the_secret(
+    orchestrator: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    with scripted(lambda _: (401, {"message": "unknown key"})) as server:
+        adapter = orchestrator(server.url, auth_key="key", auth_secret="hush")
+        with pytest.raises(OrchestratorUnavailable, match="401 unknown key; check CONDUCTOR_AUTH_KEY"):
+            adapter.complete(ATTEMPT, completed({}), worker_id="w")
+
+    logged = [record.getMessage() for record in caplog.records if record.name.startswith("perago")]
+    assert (
+        logged
+        == [
+            "cannot log in: 401 unknown key; check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET; "
+            "calls are sent without a token"
+        ]
+        * 2
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<html>hello</html>",
+        {"nothing": 1},
+        [1],
+        "",
+        {"token": None},
+        {"token": ""},
+        {"token": "half\r\nhush"},
+    ],
+)
+def test_a_login_that_is_answered_by_something_else_leaves_the_call_without_a_token(
+    orchestrator: Open, answer: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    with scripted(lambda request: (200, answer if request.path == "/token" else TASK)) as server:
+        assert (
+            orchestrator(server.url, auth_key="key", auth_secret="hush").current(ATTEMPT).task_id == "task-1"
+        )
+
+    assert server.requests[-1].token is None
+    assert "the answer holds no token" in caplog.text
+    assert "hush" not in caplog.text
+
+
+def test_a_call_without_a_body_sends_an_empty_object_and_a_get_sends_none(orchestrator: Open) -> None:
+    state = {"workflowId": "wf", "status": "FAILED"}
+    with scripted(lambda _: (200, state)) as server:
+        orchestrator(server.url).retry_workflow("wf")
+
+    assert [(request.method, request.body) for request in server.requests] == [("GET", ""), ("POST", "{}")]
+
+
 def test_a_server_without_logins_is_used_without_one(
     orchestrator: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,7 +393,7 @@ def test_a_server_without_logins_is_used_without_one(
 
 
 def test_a_proxys_404_to_the_login_does_not_make_the_adapter_forget_its_keys(orchestrator: Open) -> None:
-    """The client turns logins off for good when its first one is answered 404."""
+    """A 404 to a login means a server without logins, unless something before Conductor said it."""
     back = threading.Event()
 
     def answer(request: Request) -> Answer:

@@ -15,8 +15,8 @@ from __future__ import annotations
 import uuid
 
 from perago.errors import BranchDirty, LakeError, LakeForbidden, LakeNotFound, LakeUnavailable
+from perago.lake.lakefs import api
 from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
-from perago.lake.lakefs.sdk import sdk
 from perago.protocol.metadata import EXPECTED_HEAD
 
 SOURCE = "perago-barrier-"
@@ -61,13 +61,10 @@ def _merge_from_nowhere(
 ) -> None:
     # The name is new each time, so that no such branch can exist, and no branch can be at the expected head.
     source = SOURCE + uuid.uuid4().hex
-    wanted = sdk.Merge(
-        message="perago: a barrier", metadata={EXPECTED_HEAD: NO_HEAD}, squash_merge=True, allow_empty=False
-    )
     made = client.call(
         doing,
-        lambda apis, limit: apis.refs.merge_into_branch(
-            repository, source, branch, merge=wanted, _request_timeout=limit
+        api.merge_into_branch(
+            repository, source, branch, message="perago: a barrier", metadata={EXPECTED_HEAD: NO_HEAD}
         ),
         repeat=Repeat.UNSENT,
         timeout=timeout,

@@ -1,4 +1,7 @@
-"""Calls to the lakeFS API: one pooled client per process, finite time-outs, bounded retries with jitter.
+"""Sends calls to the lakeFS API: one connection pool per process, finite time-outs, bounded retries with jitter.
+
+The client is our own: the official SDK takes longer to import than the rest of a process (decision 0040).  Proxies of the
+environment are not used, and certificates are those that OpenSSL trusts, `SSL_CERT_FILE` and `SSL_CERT_DIR` included.
 
 The rule: a call that changes something is sent again only if the server never saw it or said that it was busy
 (`Repeat.UNSENT`; with `Repeat.UNSEEN` the caller decides what a busy server means); idempotent calls are also sent again
@@ -9,6 +12,7 @@ repeat a hard reset, are off.
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import threading
@@ -16,13 +20,14 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from typing import Any
 
 import urllib3
 
 from perago.errors import LakeBusy, LakeError, LakeUnavailable
+from perago.lake.lakefs.api import Json, Request
 from perago.lake.lakefs.errors import (
+    StatusError,
     address_of,
     gave_no_answer,
     is_busy,
@@ -31,12 +36,8 @@ from perago.lake.lakefs.errors import (
     translate,
     was_not_sent,
 )
-from perago.lake.lakefs.response_timeouts import bound_answers
-from perago.lake.lakefs.sdk import sdk
+from perago.lake.lakefs.response_timeouts import BoundedPools
 from perago.protocol.backoff import Backoff
-
-Json = dict[str, Any]
-Timeout = tuple[float, float] | float
 
 
 class Repeat(Enum):
@@ -74,40 +75,30 @@ class Options:
         backoff = Backoff(self.backoff_seconds, longest=self.backoff_longest, jitter=(0.0, 1.0))
         return backoff.delay(failures, self.random)
 
-
-class Apis:
-    """The SDK's APIs that Perago uses, over one connection pool."""
-
-    def __init__(self, configuration: Any, on_reconnect: Callable[[], None]) -> None:
-        client = _PlainClient(configuration)
-        self.pool: urllib3.PoolManager = client.rest_client.pool_manager
-        bound_answers(self.pool, on_reconnect)
-        self.branches = sdk.BranchesApi(client)
-        self.commits = sdk.CommitsApi(client)
-        self.config = sdk.ConfigApi(client)
-        self.experimental = sdk.ExperimentalApi(client)
-        self.objects = sdk.ObjectsApi(client)
-        self.refs = sdk.RefsApi(client)
-        self.repositories = sdk.RepositoriesApi(client)
-        self.staging = sdk.StagingApi(client)
-        self.tags = sdk.TagsApi(client)
-
-
-Call = Callable[[Apis, Timeout], Any]
+    def timeout(self, timeout: float | None, within: float | None) -> urllib3.Timeout:
+        """Return the limits of one try: `timeout` as a whole, or the usual ones, none longer than `within`."""
+        if timeout:
+            return urllib3.Timeout(total=timeout)
+        longest = math.inf if within is None else within
+        return urllib3.Timeout(
+            connect=min(self.connect_timeout, longest), read=min(self.read_timeout, longest)
+        )
 
 
 class LakeFSClient:
     """Makes the adapter's calls to the lakeFS API; safe for threads and after a fork."""
 
     def __init__(self, endpoint: str, keys: tuple[str, str], options: Options) -> None:
-        self._configuration = sdk.Configuration(host=f"{endpoint}/api/v1", username=keys[0], password=keys[1])
-        # False, not 0: urllib3 then raises its own errors as they are and follows no redirect.
-        self._configuration.retries = False
-        self._configuration.connection_pool_maxsize = options.parallel
+        self._base = f"{endpoint}/api/v1"
+        self._headers = {
+            "User-Agent": "perago",
+            "Accept": "application/json",
+            **urllib3.make_headers(basic_auth=":".join(keys)),
+        }
         self._address = address_of(endpoint)
         self._options = options
         self._lock = threading.Lock()
-        self._apis: Apis | None = None
+        self._pools: BoundedPools | None = None
         self._owner = 0
         self.breaks = 0
         """The number of broken connections: after each, the server may be another process."""
@@ -115,28 +106,35 @@ class LakeFSClient:
     def call(
         self,
         doing: str,
-        call: Call,
+        request: Request,
         *,
         repeat: Repeat,
+        status: int | None = None,
         timeout: float | None = None,
         within: float | None = None,
     ) -> Any:
-        """Make one call, with retries as `repeat` allows.
+        """Make one call, with retries as `repeat` allows, and return the answer: plain JSON, or bytes if it is raw.
 
         `timeout` limits each try and all tries together; `within` limits all tries together, each of which has the usual
-        time-outs.
+        time-outs.  Raises `LakeUnavailable` if the answer does not have `status`, lakeFS's own: a proxy's proves nothing.
         """
+        found, answer = self._persist(doing, request, repeat, timeout, within)
+        if status is not None and found != status:
+            raise LakeUnavailable(f"{doing}: the answer has status {found}, and lakeFS would say {status}")
+        return answer
+
+    def _persist(
+        self, doing: str, request: Request, repeat: Repeat, timeout: float | None, within: float | None
+    ) -> tuple[int, Any]:
+        """Send a request until it is answered or may not be sent again; return status and answer."""
         options = self._options
-        usual = (options.connect_timeout, options.read_timeout)
-        if within is not None:
-            usual = (min(usual[0], within), min(usual[1], within))
-        limit: Timeout = timeout or usual
+        limit = options.timeout(timeout, within)
         bound = timeout or within
         ends = options.clock() + bound if bound is not None else None
         failures = 0
         while True:
             try:
-                return call(self._open(), limit)
+                return self._send(request, limit)
             except Exception as error:
                 if gave_no_answer(error):
                     self._count_break()
@@ -147,10 +145,11 @@ class LakeFSClient:
                     raise _final(error, doing, self._address) from error
             options.sleep(delay)
 
-    def pages(
-        self, doing: str, page: Callable[[Apis, Timeout, str], Any], *, after: str = ""
-    ) -> Iterator[list[Json]]:
-        """Yield the results of a paged listing, one page at a time.  Raises `LakeError` if the pages repeat."""
+    def pages(self, doing: str, page: Callable[[str], Request], *, after: str = "") -> Iterator[list[Json]]:
+        """Yield the results of a paged listing, one page at a time; `page` returns the request of the page after a name.
+
+        Raises `LakeError` if the pages repeat.
+        """
         more = True
         seen: set[str] = set()
         while more:
@@ -159,7 +158,7 @@ class LakeFSClient:
                     f"{doing}: the server returned to the page after {after!r}, so the listing would never end"
                 )
             seen.add(after)
-            answer = self.call(doing, partial(_page_at, page, after), repeat=Repeat.ALWAYS)
+            answer = self.call(doing, page(after), repeat=Repeat.ALWAYS)
             try:
                 results, marks = answer["results"], answer["pagination"]
                 following, more = marks["next_offset"], marks["has_more"]
@@ -171,41 +170,46 @@ class LakeFSClient:
     def close(self) -> None:
         """Close the connections."""
         with self._lock:
-            apis, self._apis = self._apis, None
-        if apis is not None and self._owner == os.getpid():
-            apis.pool.clear()
+            pools, self._pools = self._pools, None
+        if pools is not None and self._owner == os.getpid():
+            pools.clear()
+
+    def _send(self, request: Request, limit: urllib3.Timeout) -> tuple[int, Any]:
+        """Send a request once.  Raises `StatusError` if it does not succeed."""
+        headers = {**self._headers, **request.headers}
+        content = request.content
+        if content is not None:
+            headers["Content-Type"] = "application/octet-stream"
+        elif request.body is not None:
+            headers["Content-Type"] = "application/json"
+            content = json.dumps(request.body).encode()
+        answer = self._open().urlopen(
+            request.method,
+            self._base + request.target,
+            body=content,
+            headers=headers,
+            timeout=limit,
+            redirect=False,
+        )
+        if not 200 <= answer.status <= 299:
+            raise StatusError(answer.status, answer.reason or "", answer.data.decode("utf-8", "replace"))
+        return answer.status, answer.data if request.raw else json.loads(answer.data)
 
     def _count_break(self) -> None:
         self.breaks += 1
 
-    def _open(self) -> Apis:
+    def _open(self) -> BoundedPools:
         # A forked process must not write to its parent's sockets.
-        if self._apis is None or self._owner != os.getpid():
+        if self._pools is None or self._owner != os.getpid():
             with self._lock:
-                if self._apis is None or self._owner != os.getpid():
-                    self._apis = Apis(self._configuration, self._count_break)
+                if self._pools is None or self._owner != os.getpid():
+                    # False, not 0: urllib3 then raises its own errors as they are and follows no redirect.
+                    self._pools = BoundedPools(
+                        self._count_break, maxsize=self._options.parallel, retries=False
+                    )
                     self._owner = os.getpid()
-                return self._apis
-        return self._apis
-
-
-class _PlainClient(sdk.ApiClient):  # type: ignore[misc]
-    """Returns answers as plain JSON: a model per object would cost more than the call."""
-
-    def deserialize(self, response: Any, response_type: Any) -> Any:
-        return response.data if response_type == "str" else json.loads(response.data)
-
-
-def check_status(answer: Any, expected: int, doing: str) -> None:
-    """Raise `LakeUnavailable` unless the answer has lakeFS's own status; a proxy's answer proves nothing."""
-    if answer.status_code != expected:
-        raise LakeUnavailable(
-            f"{doing}: the answer has status {answer.status_code}, and lakeFS would say {expected}"
-        )
-
-
-def _page_at(page: Callable[[Apis, Timeout, str], Any], after: str, apis: Apis, limit: Timeout) -> Any:
-    return page(apis, limit, after)
+                return self._pools
+        return self._pools
 
 
 def _may_repeat(error: BaseException, repeat: Repeat) -> bool:

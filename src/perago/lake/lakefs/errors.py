@@ -1,6 +1,6 @@
-"""Translates failures of the lakeFS SDK, urllib3 and obstore into Perago's error tree.
+"""Translates failures of the lakeFS API, urllib3 and obstore into Perago's error tree.
 
-One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` checks that no class is missing.
+One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` checks that no status and no class is missing.
 
     answer                                   becomes
     400 dirty branch                         BranchDirty
@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
 from urllib.parse import urlsplit
 
 import obstore.exceptions as obs
@@ -42,7 +41,6 @@ from perago.errors import (
     LakeUnavailable,
     NothingToCommit,
 )
-from perago.lake.lakefs.sdk import sdk
 
 FENCE_MARK = "perago fence:"
 _STATUSES: dict[int, type[LakeError]] = {
@@ -78,7 +76,6 @@ _CLASSES: tuple[tuple[type[BaseException], type[LakeError]], ...] = (
     (TimeoutError, LakeUnavailable),
     (ConnectionError, LakeUnavailable),
     (json.JSONDecodeError, LakeUnavailable),
-    (sdk.OpenApiException, LakeError),
     (ValueError, LakeRefused),
 )
 _NOT_SENT = (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError)
@@ -93,12 +90,22 @@ _LOCKED = "branch is currently locked"
 _LONGEST_TEXT = 600
 
 
+class StatusError(Exception):
+    """An answer whose status is not a success; `body` is its text, `reason` the status line's."""
+
+    def __init__(self, status: int, reason: str = "", body: str = "") -> None:
+        super().__init__(status, reason)
+        self.status = status
+        self.reason = reason
+        self.body = body
+
+
 def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
     """Return the error to raise for `error`, which happened while `doing` with the lakeFS at `address`."""
     if isinstance(error, LakeError):
         return error
-    if isinstance(error, sdk.ApiException):
-        status, text = int(error.status or 0), message_of(error)
+    if isinstance(error, StatusError):
+        status, text = error.status, message_of(error)
         if not is_own_answer(error):
             return LakeUnavailable(
                 f"{doing}: something before lakeFS answered {status}: {' '.join(text.split())}{_ELSEWHERE}"
@@ -110,7 +117,7 @@ def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
     if address and isinstance(error, _NO_ANSWER):
         remedy = _REMEDY if was_not_sent(error) else ""
         return LakeUnavailable(f"{doing}: lakeFS at {address} gives no answer: {_short(error)}{remedy}")
-    if isinstance(error, json.JSONDecodeError):
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
         return not_lakefs(doing, address)
     for raised, becomes in _CLASSES:
         if isinstance(error, raised):
@@ -139,13 +146,12 @@ def status_class(status: int, text: str = "") -> type[LakeError]:
     return _STATUSES.get(status, default)
 
 
-def message_of(error: Any) -> str:
+def message_of(error: StatusError) -> str:
     """Return the message of a server's answer."""
-    body = error.body if isinstance(error.body, str) else ""
     try:
-        text = str(json.loads(body)["message"])
+        text = str(json.loads(error.body)["message"])
     except (ValueError, KeyError, TypeError):
-        text = body or str(error.reason or "no reason given")
+        text = error.body or error.reason or "no reason given"
     return text.strip()[:_LONGEST_TEXT]
 
 
@@ -155,11 +161,11 @@ def is_own_answer(error: BaseException) -> bool:
     Its 404 says what was "not found", in lower case; gateways say "Not Found", or that there is no such route.  A
     conflicting merge is answered like one that landed, with an empty reference.
     """
-    if not isinstance(error, sdk.ApiException):
+    if not isinstance(error, StatusError):
         return False
     try:
-        said = json.loads(error.body or "")
-    except (ValueError, TypeError):
+        said = json.loads(error.body)
+    except ValueError:
         return False
     if not isinstance(said, dict):
         return False
@@ -171,7 +177,7 @@ def is_own_answer(error: BaseException) -> bool:
 
 def is_busy(error: BaseException) -> bool:
     """Return whether the server was busy: nothing happened, and the same call may succeed later."""
-    if not isinstance(error, sdk.ApiException):
+    if not isinstance(error, StatusError):
         return False
     return error.status in _BUSY_STATUSES or (error.status == 500 and _LOCKED in message_of(error))
 

@@ -31,8 +31,8 @@ from tempfile import TemporaryDirectory
 
 from perago.errors import HeadMoved, LakeError, LakeNotFound, LakeUnavailable
 from perago.lake.base import Lake, Merge, Upload
+from perago.lake.lakefs import api
 from perago.lake.lakefs.client import LakeFSClient, Repeat
-from perago.lake.lakefs.sdk import sdk
 from perago.protocol.metadata import EXPECTED_HEAD, KEY
 from perago.protocol.names import probe_branch_name
 from perago.protocol.paths import ACTIONS
@@ -170,23 +170,19 @@ class FenceProof:
     def _prove(self, repository: str, commit: str) -> str:
         branch = self._new_name()
         doing = f"prove the fence of repository {repository!r} on branch {branch!r}"
-        target = sdk.BranchCreation(name=branch, source=commit, hidden=True)
-        wrong = sdk.Merge(
-            message="Prove the Perago fence",
-            metadata={**SIGNED, EXPECTED_HEAD: NO_HEAD},
-            allow_empty=True,
-            squash_merge=True,
-        )
         self._client.call(
-            doing,
-            lambda apis, limit: apis.branches.create_branch(repository, target, _request_timeout=limit),
-            repeat=Repeat.UNSENT,
+            doing, api.create_branch(repository, branch, commit, hidden=True), repeat=Repeat.UNSENT
         )
         try:
             self._client.call(
                 doing,
-                lambda apis, limit: apis.refs.merge_into_branch(
-                    repository, commit, branch, merge=wrong, _request_timeout=limit
+                api.merge_into_branch(
+                    repository,
+                    commit,
+                    branch,
+                    message="Prove the Perago fence",
+                    metadata={**SIGNED, EXPECTED_HEAD: NO_HEAD},
+                    allow_empty=True,
                 ),
                 repeat=Repeat.UNSENT,
                 timeout=_TIMEOUT,
@@ -204,7 +200,7 @@ class FenceProof:
         try:
             self._client.call(
                 f"drop branch {branch!r} of repository {repository!r}",
-                lambda apis, limit: apis.branches.delete_branch(repository, branch, _request_timeout=limit),
+                api.delete_branch(repository, branch),
                 repeat=Repeat.ALWAYS,
             )
         except LakeError as error:

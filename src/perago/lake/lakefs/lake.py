@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from perago.errors import (
     HeadMoved,
@@ -37,14 +37,10 @@ from perago.lake.base import (
     Upload,
     Verification,
 )
+from perago.lake.lakefs import api
 from perago.lake.lakefs.barrier import send_barrier
 from perago.lake.lakefs.cache.cache import Cache
-from perago.lake.lakefs.client import (
-    LakeFSClient,
-    Options,
-    Repeat,
-    check_status,
-)
+from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
 from perago.lake.lakefs.fence import Levels, Recent
 from perago.lake.lakefs.fence_probe import FenceProof
 from perago.lake.lakefs.listing import (
@@ -59,7 +55,6 @@ from perago.lake.lakefs.listing import (
 from perago.lake.lakefs.objects import copy_objects, create_object, delete_objects
 from perago.lake.lakefs.premerge_actions import Gates
 from perago.lake.lakefs.refs import Refs, create_repository, server_name, store_of
-from perago.lake.lakefs.sdk import sdk
 from perago.lake.lakefs.transfer.routing import TransferMode
 from perago.lake.lakefs.transfer.transfer import Transfer
 from perago.protocol.metadata import EXPECTED_HEAD
@@ -197,18 +192,17 @@ class LakeFSLake(Refs):
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit a branch's changes and return the commit id.  Raises `NothingToCommit` if there are none."""
-        wanted = sdk.CommitCreation(message=message, metadata=dict(metadata))
         doing = f"commit branch {branch!r} of repository {repository!r}"
         try:
             answer = self._client.call(
                 doing,
-                lambda apis, limit: apis.commits.commit(repository, branch, wanted, _request_timeout=limit),
+                api.commit(repository, branch, message, metadata),
                 repeat=Repeat.UNSENT,
                 timeout=self._options.commit_timeout,
             )
             made = str(answer["id"])
         except LakeUnavailable as error:
-            made = self._landed_commit(repository, branch, wanted, error)
+            made = self._landed_commit(repository, branch, (message, dict(metadata)), error)
         self._staged.keep(repository, branch, made)
         return made
 
@@ -233,17 +227,17 @@ class LakeFSLake(Refs):
         level, left = merge.level or self._source_level(repository, merge.source), merge.timeout
         if level == "soft":
             left = self._check_head(repository, merge.target, merge.expected_head, left, doing)
-        wanted = sdk.Merge(
+        request = api.merge_into_branch(
+            repository,
+            merge.source,
+            merge.target,
             message=merge.message,
             metadata={**merge.metadata, EXPECTED_HEAD: merge.expected_head},
-            squash_merge=True,
         )
         try:
             answer = self._client.call(
                 doing,
-                lambda apis, limit: apis.refs.merge_into_branch(
-                    repository, merge.source, merge.target, merge=wanted, _request_timeout=limit
-                ),
+                request,
                 repeat=Repeat.UNSEEN if merge.fail_fast_when_busy else Repeat.UNSENT,
                 timeout=left,
             )
@@ -274,15 +268,13 @@ class LakeFSLake(Refs):
         """
         doing = f"move branch {branch!r} of repository {repository!r} to {source!r}"
         left = self._check_head(repository, branch, expected_head, timeout, doing)
-        answer = self._client.call(
+        self._client.call(
             doing,
-            lambda apis, limit: apis.experimental.hard_reset_branch_with_http_info(
-                repository, branch, ref=source, _request_timeout=limit
-            ),
+            api.hard_reset_branch(repository, branch, source),
             repeat=Repeat.UNSENT,
+            status=204,
             timeout=left,
         )
-        check_status(answer, 204, doing)
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
         """Renew the record of `branch`, so that in-flight publish requests lose their swap and start over."""
@@ -326,11 +318,13 @@ class LakeFSLake(Refs):
             made,
         )
 
-    def _landed_commit(self, repository: str, branch: str, wanted: Any, error: LakeUnavailable) -> str:
+    def _landed_commit(
+        self, repository: str, branch: str, wanted: tuple[str, Mapping[str, str]], error: LakeUnavailable
+    ) -> str:
         """Return the head's id if it is the commit whose answer was lost.  Otherwise raises `error`."""
         try:
             head = self.head(repository, branch)
-            ours = head.message == wanted.message and dict(head.metadata) == wanted.metadata
+            ours = (head.message, dict(head.metadata)) == wanted
             # A staging branch has one writer: if our message and metadata are at its head and nothing is uncommitted,
             # the commit has landed.
             landed = ours and not self.has_uncommitted_changes(repository, branch)

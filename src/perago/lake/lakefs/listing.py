@@ -17,12 +17,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import Any
 
 from perago.lake.base import Change, Changes, Entry, FolderPage, FolderRow
+from perago.lake.lakefs import api
+from perago.lake.lakefs.api import Json
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import is_like_an_md5
-from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Repeat, Timeout
+from perago.lake.lakefs.client import LakeFSClient, Repeat
 from perago.lake.lakefs.errors import address_of, not_lakefs
 
 MD5_METADATA = "perago-md5"
@@ -57,11 +58,7 @@ class Listings:
     def entry(self, repository: str, ref: str, path: str) -> Entry:
         """Return the object at exactly this path, as it appears in a listing."""
         doing = f"look for {path!r} at {ref!r} of repository {repository!r}"
-        found = self._client.call(
-            doing,
-            lambda apis, limit: apis.objects.stat_object(repository, ref, path, _request_timeout=limit),
-            repeat=Repeat.ALWAYS,
-        )
+        found = self._client.call(doing, api.stat_object(repository, ref, path), repeat=Repeat.ALWAYS)
         try:
             return Entry(*_row(found))
         except (KeyError, TypeError) as error:
@@ -84,23 +81,20 @@ class Listings:
 
     def _pages(self, repository: str, ref: str, prefix: str) -> Iterator[list[Row]]:
         doing = f"list {prefix!r} at {ref!r} of repository {repository!r}"
-
-        def page(apis: Apis, limit: Timeout, after: str) -> Any:
-            return apis.objects.list_objects(
-                repository, ref, prefix=prefix, after=after, amount=_PAGE, _request_timeout=limit
-            )
-
-        for results in _prefetch(self._client.pages(doing, page)):
+        pages = self._client.pages(
+            doing,
+            lambda after: api.list_objects(repository, ref, prefix=prefix, after=after, amount=_PAGE),
+        )
+        for results in _prefetch(pages):
             yield [_row(one) for one in results]
 
 
 def repository_names(client: LakeFSClient) -> list[str]:
     """Return the names of all repositories on the server."""
-
-    def page(apis: Apis, limit: Timeout, after: str) -> Any:
-        return apis.repositories.list_repositories(after=after, amount=_PAGE, _request_timeout=limit)
-
-    return [one["id"] for results in client.pages("list the repositories", page) for one in results]
+    pages = client.pages(
+        "list the repositories", lambda after: api.list_repositories(after=after, amount=_PAGE)
+    )
+    return [one["id"] for results in pages for one in results]
 
 
 def _prefetch(pages: Iterator[list[Json]]) -> Iterator[list[Json]]:
@@ -134,7 +128,7 @@ def is_dirty(client: LakeFSClient, repository: str, branch: str) -> bool:
     """Return whether a branch has uncommitted changes."""
     answer = client.call(
         f"look for uncommitted objects on branch {branch!r} of repository {repository!r}",
-        lambda apis, limit: apis.branches.diff_branch(repository, branch, amount=1, _request_timeout=limit),
+        api.diff_branch(repository, branch, amount=1),
         repeat=Repeat.ALWAYS,
     )
     return bool(answer["results"])
@@ -144,14 +138,12 @@ def uncommitted_paths(
     client: LakeFSClient, repository: str, branch: str, prefix: str, after: str
 ) -> Iterator[str]:
     """Yield, in order, the paths after `after` that start with `prefix` and have uncommitted changes."""
-
-    def page(apis: Apis, limit: Timeout, start: str) -> Any:
-        return apis.branches.diff_branch(
-            repository, branch, prefix=prefix, after=start, amount=_PAGE, _request_timeout=limit
-        )
-
-    doing = f"list what is uncommitted on branch {branch!r} of repository {repository!r}"
-    for results in client.pages(doing, page, after=after):
+    pages = client.pages(
+        f"list what is uncommitted on branch {branch!r} of repository {repository!r}",
+        lambda start: api.diff_branch(repository, branch, prefix=prefix, after=start, amount=_PAGE),
+        after=after,
+    )
+    for results in pages:
         for one in results:
             yield str(one["path"])
 
@@ -195,17 +187,8 @@ def compared(
     """
     repository, left, right = at
 
-    def page(apis: Apis, limit: Timeout, behind: str) -> Any:
-        return apis.refs.diff_refs(
-            repository,
-            left,
-            right,
-            after=behind,
-            amount=amount(behind),
-            prefix=prefix,
-            type="two_dot",
-            _request_timeout=limit,
-        )
+    def page(behind: str) -> api.Request:
+        return api.diff_refs(repository, left, right, prefix=prefix, after=behind, amount=amount(behind))
 
     doing = f"compare {left!r} with {right!r} below {prefix!r} of repository {repository!r}"
     for results in client.pages(doing, page, after=after):
@@ -216,16 +199,9 @@ def folder_page(client: LakeFSClient, at: tuple[str, str], prefix: str, after: s
     """Return at most `limit` direct children of a prefix at a ref, starting after the row `after`."""
     repository, ref = at
 
-    def page(apis: Apis, timeout: Timeout, behind: str) -> Any:
-        return apis.objects.list_objects(
-            repository,
-            ref,
-            prefix=prefix,
-            after=behind,
-            amount=min(limit + 1, _PAGE),
-            delimiter="/",
-            _request_timeout=timeout,
-        )
+    def page(behind: str) -> api.Request:
+        amount = min(limit + 1, _PAGE)
+        return api.list_objects(repository, ref, prefix=prefix, after=behind, amount=amount, delimiter="/")
 
     doing = f"list the folder {prefix!r} at {ref!r} of repository {repository!r}"
     found = (one for results in client.pages(doing, page, after=after) for one in results)

@@ -8,16 +8,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 from perago.errors import LakeNotFound, LakeRefused, LakeUnavailable
 from perago.lake.base import Commit, Ref
-from perago.lake.lakefs.client import Apis, Json, LakeFSClient, Repeat, Timeout, check_status
-from perago.lake.lakefs.sdk import sdk
+from perago.lake.lakefs import api
+from perago.lake.lakefs.api import Json, Request
+from perago.lake.lakefs.client import LakeFSClient, Repeat
+from perago.lake.lakefs.errors import not_lakefs
 
 _OWN_METADATA = ".lakefs."
 _PAGE = 1000
+Page = Callable[[str], Request]
+"""The request of the page after a name."""
 _SECONDS = 10.0
 """Enough for a server that is starting, and not too long to wait for one that is not lakeFS."""
 
@@ -41,82 +44,58 @@ class Refs:
     def log(self, repository: str, ref: str, limit: int) -> Iterator[Commit]:
         """Yield at most `limit` commits from `ref` along first parents, newest first."""
         doing = f"read the log of {ref!r} of repository {repository!r}"
-
-        def page(apis: Apis, timeout: Timeout, after: str) -> Any:
-            amount = max(1, min(limit, _PAGE))
-            return apis.refs.log_commits(
-                repository, ref, after=after, amount=amount, first_parent=True, _request_timeout=timeout
-            )
-
-        return self._first_commits(doing, page, limit)
+        amount = max(1, min(limit, _PAGE))
+        return self._first_commits(
+            doing, lambda after: api.log_commits(repository, ref, after=after, amount=amount), limit
+        )
 
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
         """Create a branch at `source`.  Raises `LakeConflict` if the name is taken."""
-        wanted = sdk.BranchCreation(name=name, source=source, hidden=hidden)
         # After a cut connection, a 409 could come from our own first try, so do not retry: report the cut.
         doing = f"create branch {name!r} of repository {repository!r} at {source!r}"
-        answer = self._client.call(
+        self._client.call(
             doing,
-            lambda apis, limit: apis.branches.create_branch_with_http_info(
-                repository, wanted, _request_timeout=limit
-            ),
+            api.create_branch(repository, name, source, hidden=hidden),
             repeat=Repeat.UNSENT,
+            status=201,
         )
-        check_status(answer, 201, doing)
 
     def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
         """Return the branches whose name starts with `prefix`, hidden ones included."""
-
-        def page(apis: Apis, limit: Timeout, after: str) -> Any:
-            return apis.branches.list_branches(
-                repository, prefix=prefix, after=after, amount=_PAGE, show_hidden=True, _request_timeout=limit
-            )
-
-        return self._refs(f"list the branches {prefix}* of repository {repository!r}", page)
+        return self._refs(
+            f"list the branches {prefix}* of repository {repository!r}",
+            lambda after: api.list_branches(repository, prefix=prefix, after=after, amount=_PAGE),
+        )
 
     def drop_branch(self, repository: str, name: str) -> None:
         """Remove a branch and its uncommitted objects."""
-        self._drop(
-            f"drop branch {name!r} of repository {repository!r}",
-            lambda apis, limit: apis.branches.delete_branch_with_http_info(
-                repository, name, _request_timeout=limit
-            ),
-        )
+        self._drop(f"drop branch {name!r} of repository {repository!r}", api.delete_branch(repository, name))
 
     def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
         """Tag a commit.  Raises `LakeConflict` if the name is taken."""
-        wanted = sdk.TagCreation(id=name, ref=commit)
         self._client.call(
             f"create tag {name!r} of repository {repository!r} at {commit!r}",
-            lambda apis, limit: apis.tags.create_tag(repository, wanted, _request_timeout=limit),
+            api.create_tag(repository, name, commit),
             repeat=Repeat.UNSENT,
             within=timeout,
         )
 
     def tags(self, repository: str, prefix: str) -> Sequence[Ref]:
         """Return the tags whose name starts with `prefix`."""
-
-        def page(apis: Apis, limit: Timeout, after: str) -> Any:
-            return apis.tags.list_tags(
-                repository, prefix=prefix, after=after, amount=_PAGE, _request_timeout=limit
-            )
-
-        return self._refs(f"list the tags {prefix}* of repository {repository!r}", page)
+        return self._refs(
+            f"list the tags {prefix}* of repository {repository!r}",
+            lambda after: api.list_tags(repository, prefix=prefix, after=after, amount=_PAGE),
+        )
 
     def drop_tag(self, repository: str, name: str) -> None:
         """Remove a tag."""
-        self._drop(
-            f"drop tag {name!r} of repository {repository!r}",
-            lambda apis, limit: apis.tags.delete_tag_with_http_info(repository, name, _request_timeout=limit),
-        )
+        self._drop(f"drop tag {name!r} of repository {repository!r}", api.delete_tag(repository, name))
 
     def _newest(self, doing: str, repository: str, ref: str, timeout: float | None = None) -> Json:
         try:
             answer = self._client.call(
                 doing,
-                lambda apis, limit: apis.refs.log_commits(
-                    repository, ref, amount=1, limit=True, first_parent=True, _request_timeout=limit
-                ),
+                api.log_commits(repository, ref, amount=1, limit=True),
                 repeat=Repeat.ALWAYS,
                 within=timeout,
             )
@@ -126,7 +105,7 @@ class Refs:
         found: Json = answer["results"][0]
         return found
 
-    def _first_commits(self, doing: str, page: Any, limit: int) -> Iterator[Commit]:
+    def _first_commits(self, doing: str, page: Page, limit: int) -> Iterator[Commit]:
         left = limit
         for results in self._client.pages(doing, page) if limit > 0 else ():
             for one in results[:left]:
@@ -135,13 +114,13 @@ class Refs:
             if left <= 0:
                 return
 
-    def _refs(self, doing: str, page: Any) -> list[Ref]:
+    def _refs(self, doing: str, page: Page) -> list[Ref]:
         pages = self._client.pages(doing, page)
         return [Ref(one["id"], one["commit_id"]) for results in pages for one in results]
 
-    def _drop(self, doing: str, call: Any) -> None:
+    def _drop(self, doing: str, request: Request) -> None:
         try:
-            check_status(self._client.call(doing, call, repeat=Repeat.ALWAYS), 204, doing)
+            self._client.call(doing, request, repeat=Repeat.ALWAYS, status=204)
         except LakeNotFound:
             return
 
@@ -160,7 +139,7 @@ def _commit(answer: Json) -> Commit:
 def create_repository(client: LakeFSClient, name: str) -> None:
     """Create a repository with branch `main` in a new folder of the server's default storage."""
     doing = f"make repository {name!r}"
-    storage = client.call(doing, _storage, repeat=Repeat.ALWAYS)
+    storage = _storage(client.call(doing, api.get_config(), repeat=Repeat.ALWAYS), doing)
     prefix = storage.get("default_namespace_prefix") or ""
     if not prefix and storage.get("blockstore_type") == "local":
         prefix = "local://"
@@ -172,18 +151,13 @@ def create_repository(client: LakeFSClient, name: str) -> None:
     # A namespace can be used only once, even after its repository is deleted.
     separator = "" if prefix.endswith("/") else "/"
     place = f"{prefix}{separator}{name}-{secrets.token_hex(4)}"
-    wanted = sdk.RepositoryCreation(name=name, storage_namespace=place, default_branch="main")
-
-    def create(apis: Apis, limit: Timeout) -> Any:
-        return apis.repositories.create_repository(wanted, _request_timeout=limit)
-
-    client.call(doing, create, repeat=Repeat.UNSENT)
+    client.call(doing, api.create_repository(name, place, "main"), repeat=Repeat.UNSENT)
 
 
 def server_name(client: LakeFSClient) -> str:
     """Return the server's edition and version, which any user may read.  Raises `LakeUnavailable` if it is not lakeFS."""
     doing = "ask lakeFS for its version"
-    answer = client.call(doing, _config, repeat=Repeat.ALWAYS, timeout=_SECONDS)
+    answer = client.call(doing, api.get_config(), repeat=Repeat.ALWAYS, timeout=_SECONDS)
     try:
         said = answer["version_config"]
         version, edition = said["version"], said.get("version_context") or "lakeFS"
@@ -196,15 +170,13 @@ def server_name(client: LakeFSClient) -> str:
 def store_of(client: LakeFSClient) -> tuple[str, bool]:
     """Return the kind of object store behind lakeFS, and whether it supports presigned URLs."""
     doing = "ask lakeFS for its store"
-    answer = client.call(doing, _config, repeat=Repeat.ALWAYS, timeout=_SECONDS)
-    store = answer.get("storage_config") or {}
+    answer = client.call(doing, api.get_config(), repeat=Repeat.ALWAYS, timeout=_SECONDS)
+    store = _storage(answer, doing)
     return str(store.get("blockstore_type") or "unknown"), bool(store.get("pre_sign_support"))
 
 
-def _storage(apis: Apis, limit: Timeout) -> dict[str, Any]:
-    # Inside the call, so that an answer of another shape becomes a `LakeError`.
-    return dict(_config(apis, limit).get("storage_config") or {})
-
-
-def _config(apis: Apis, limit: Timeout) -> Any:
-    return apis.config.get_config(_request_timeout=limit)
+def _storage(config: Json, doing: str) -> Json:
+    try:
+        return dict(config.get("storage_config") or {})
+    except (AttributeError, TypeError, ValueError) as error:
+        raise not_lakefs(doing, "") from error

@@ -16,10 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.response import HTTPResponse
 
 
@@ -91,13 +93,16 @@ os.register_at_fork(after_in_child=_renew_watch)
 class _Bounded(HTTPConnection):
     """Bounds the time from the end of the request to the end of the response by the read time-out."""
 
-    on_reconnect: Callable[[], None]
     _was_connected = False
+
+    def __init__(self, on_reconnect: Callable[[], None], *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._on_reconnect = on_reconnect
 
     def connect(self) -> None:
         # urllib3 silently replaces a connection that the server closed; only this call shows it.
         if self._was_connected:
-            self.on_reconnect()
+            self._on_reconnect()
         self._was_connected = True
         super().connect()
 
@@ -120,23 +125,18 @@ class _BoundedTls(_Bounded, HTTPSConnection):
     """A `_Bounded` connection over TLS."""
 
 
-def bound_answers(pools: urllib3.PoolManager, on_reconnect: Callable[[], None] = lambda: None) -> None:
-    """Bound all connections of these pools; call it before the first request.
+class BoundedPools(urllib3.PoolManager):
+    """Pools of bounded connections; `on_reconnect` is called when one is reopened because the server has closed it."""
 
-    `on_reconnect` is called when a connection is reopened because the server has closed it.
-    """
+    def __init__(self, on_reconnect: Callable[[], None] = lambda: None, **options: Any) -> None:
+        super().__init__(**options)
+        self._on_reconnect = on_reconnect
 
-    class Plain(_Bounded):
-        pass
-
-    class Tls(_BoundedTls):
-        pass
-
-    class Pool(HTTPConnectionPool):
-        ConnectionCls = Plain
-
-    class TlsPool(HTTPSConnectionPool):
-        ConnectionCls = Tls
-
-    Plain.on_reconnect = Tls.on_reconnect = staticmethod(on_reconnect)
-    pools.pool_classes_by_scheme = {"http": Pool, "https": TlsPool}
+    def _new_pool(
+        self, scheme: str, host: str, port: int, request_context: dict[str, Any] | None = None
+    ) -> HTTPConnectionPool:
+        # urllib3's documented place to choose another kind of connection.
+        made = super()._new_pool(scheme, host, port, request_context)
+        connection = _BoundedTls if scheme == "https" else _Bounded
+        made.ConnectionCls = partial(connection, self._on_reconnect)  # type: ignore[assignment]
+        return made

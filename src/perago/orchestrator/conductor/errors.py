@@ -1,4 +1,4 @@
-"""Translates the Conductor client's errors into Perago's, by one table.
+"""Translates failures of calls to Conductor into Perago's errors, by one table.
 
     answer                                              error
     400, 413                                            OrchestratorRefused: retrying is useless
@@ -23,13 +23,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NewConnectionError,
+    ProxyError,
+    ReadTimeoutError,
+)
+
 from perago.errors import (
     OrchestratorError,
     OrchestratorNotFound,
     OrchestratorRefused,
     OrchestratorUnavailable,
 )
-from perago.orchestrator.conductor import sdk
 
 _REFUSED = frozenset({400, 413})
 _OWN_FIELDS = frozenset({"status", "message", "instance", "retryable"})
@@ -43,64 +50,84 @@ _HINTS = {
 }
 
 
+# Subclasses come before their bases.
+_BROKEN = "Connection broken"
+_CONNECTIONS: tuple[tuple[type[HTTPError], str], ...] = (
+    (NewConnectionError, "Connection error"),
+    (ConnectTimeoutError, "Connection error"),
+    (ProxyError, "Connection error"),
+    (ReadTimeoutError, "Request timeout"),
+    (HTTPError, _BROKEN),
+)
+
+
+class StatusError(Exception):
+    """An answer whose status is not a success; `body` is its text, `reason` the status line's."""
+
+    def __init__(self, status: int, reason: str = "", body: str = "") -> None:
+        super().__init__(status, reason)
+        self.status = status
+        self.reason = reason
+        self.body = body
+
+    def json(self) -> dict[str, Any]:
+        """Return the body if it is a JSON object, else an empty one."""
+        try:
+            found = json.loads(self.body)
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def field(self, name: str) -> object:
+        """Return a field of the body, or None."""
+        return self.json().get(name)
+
+
 @contextmanager
 def translated(step: str, address: str = "") -> Iterator[None]:
-    """Translate the client's errors raised in the block; `step` starts the message, `address` is the server's."""
+    """Translate errors of calls in the block; `step` starts the message, `address` is the server's."""
     try:
         yield
-    except sdk.ERRORS as error:
+    except (StatusError, HTTPError) as error:
         raise our_error(step, error, address) from error
 
 
-def our_error(step: str, error: Exception, address: str = "") -> OrchestratorError:
-    """Return the Perago error for an error of the client."""
-    status = _status(error)
-    if not status and address:
-        text = f"Conductor at {address} gives no answer: {_message(error, status)}"
-        return OrchestratorUnavailable(f"cannot {step}: {text}{_NO_ANSWER}")
-    text = f"cannot {step}: {_message(error, status)}"
-    if status in _REFUSED:
+def our_error(step: str, error: StatusError | HTTPError, address: str = "") -> OrchestratorError:
+    """Return the Perago error for an answer that is not a success, or for a connection that gave none."""
+    if isinstance(error, HTTPError):
+        at = f" at {address}" if address else ""
+        text = f"cannot {step}: Conductor{at} gives no answer: {_kind(error)}: {' '.join(str(error).split())}"
+        return OrchestratorUnavailable(f"{text}{_NO_ANSWER}")
+    text = f"cannot {step}: {_message(error)}"
+    if error.status in _REFUSED:
         return OrchestratorRefused(text)
-    if status == 404 and _is_from_conductor(error):
+    if error.status == 404 and _is_from_conductor(error):
         return OrchestratorNotFound(text)
-    return OrchestratorUnavailable(f"{text}{_HINTS.get(status, '')}")
+    return OrchestratorUnavailable(f"{text}{_HINTS.get(error.status, '')}")
 
 
-def _is_from_conductor(error: Exception) -> bool:
+def was_broken(error: HTTPError) -> bool:
+    """Return whether a connection broke after it was made, other than by silence."""
+    return _kind(error) == _BROKEN
+
+
+def _kind(error: HTTPError) -> str:
+    return next(text for raised, text in _CONNECTIONS if isinstance(error, raised))
+
+
+def _is_from_conductor(error: StatusError) -> bool:
     """Return whether a 404 is Conductor's own answer about the requested object."""
-    body = _json(error)
-    if body is None or not body.keys() >= _OWN_FIELDS or body["status"] != 404:
+    body = error.json()
+    if not body.keys() >= _OWN_FIELDS or body["status"] != 404:
         return False
     return not str(body["message"]).startswith(_NO_SUCH_PATH)
 
 
-def _status(error: Exception) -> int:
-    """Return the HTTP status, or 0 if there was no answer."""
-    # APIError has its code only in args; the others have it as an attribute.
-    found = getattr(error, "status", None) or (error.args[0] if error.args else None)
-    try:
-        return int(getattr(found, "value", found) or 0)
-    except (TypeError, ValueError):
-        return 0
-
-
-def _message(error: Exception, status: int) -> str:
-    """Return the server's message on one line, or the connection's error if there was no answer."""
-    reason = getattr(error, "reason", None) or (error.args[1] if len(error.args) > 1 else "") or "no answer"
-    if not status:
-        return " ".join(str(reason).split())
-    body = _json(error) or {}
+def _message(error: StatusError) -> str:
+    """Return the status and the server's message on one line."""
+    body = error.json()
     try:
         found = [str(item["message"]) for item in body.get("validationErrors") or [body]]
     except (KeyError, TypeError):
-        found = [str(reason)]
-    return f"{status} {' '.join('; '.join(found).split())}"
-
-
-def _json(error: Exception) -> dict[str, Any] | None:
-    """Return the answer's body if it is a JSON object, else None."""
-    try:
-        found = json.loads(getattr(error, "body", None) or "")
-    except (ValueError, TypeError):
-        return None
-    return found if isinstance(found, dict) else None
+        found = [error.reason or "no reason given"]
+    return f"{error.status} {' '.join('; '.join(found).split())}"

@@ -1,135 +1,47 @@
-"""Calls to Conductor: the official client's HTTP layer and token handling, over our pool, time-outs and errors.
+"""Calls to Conductor over urllib3: JSON in and out, a token where the server wants one, finite time-outs.
 
-By default the client sends with httpx, which takes twice the CPU for each of the six calls that a worker makes for an
-attempt; so `Connection` puts urllib3's pool in its place.  It raises httpx's errors, the only ones the client knows.  If a
-proxy is set, httpx itself is used, which supports all of them.
+The client is our own: the official one takes longer to import, changes how the process starts others, and sends with httpx,
+for twice the CPU of a call (decisions 0028 and 0040).
 
-Every call has a finite time-out to connect and to answer.  Only calls that may safely happen twice are retried
-(`repeat=True`), except that a GET whose connection broke is sent once more on a new one.  For a poll that is no more than
-the poll loop would do: the tasks of the lost answer stay IN_PROGRESS without a worker until their lease expires.
-The client's typed layer is not used: it knows fewer fields than the server, and the port speaks plain JSON.
+Only calls that may safely happen twice are retried (`repeat=True`), except that a GET whose connection broke is sent once
+more on a new one.  For a poll that is no more than the poll loop would do: the tasks of the lost answer stay IN_PROGRESS
+without a worker until their lease expires.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
+import logging
+import os
+import ssl
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
+import certifi
 import urllib3
-from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError
+from urllib3.exceptions import HTTPError
 
-from perago.errors import OrchestratorUnavailable
+from perago.errors import OrchestratorError, OrchestratorUnavailable
 from perago.orchestrator.conductor import wire
-from perago.orchestrator.conductor.errors import translated
-from perago.orchestrator.conductor.sdk import (
-    ApiClient,
-    ApiException,
-    AuthenticationSettings,
-    AuthorizationException,
-    Configuration,
-    httpx,
-)
+from perago.orchestrator.conductor.errors import StatusError, translated, was_broken
 from perago.orchestrator.conductor.wire import Request
 from perago.protocol.backoff import Backoff
 
 TRIES = 3
 BACKOFF = Backoff(0.1, jitter=(0.5, 1.5))
+TOKEN_SECONDS = 45 * 60
+"""A token is renewed after this time, as the official client does."""
 _CONNECTIONS = 50
-# Below the server's own keep-alive (60 s), so that it does not close a connection just as we use it.
-_POOL = httpx.Limits(max_connections=100, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=30)
+_JSON = {"Content-Type": "application/json"}
+_REFUSED = (401, 403)
+_RENEWABLE = ("EXPIRED_TOKEN", "INVALID_TOKEN")
 
-
-def open_connection(url: str, *, connect_timeout: float, read_timeout: float) -> Any:
-    """Return a connection to the server at `url`, usable like an `httpx.Client`."""
-    timeout = httpx.Timeout(read_timeout, connect=connect_timeout)
-    if _proxy_of(url):
-        return httpx.Client(limits=_POOL, timeout=timeout)
-    return Connection(timeout, secure=urlsplit(url).scheme == "https")
-
-
-def _proxy_of(url: str) -> str | None:
-    """Return the proxy that the environment sets for `url`, or None."""
-    parts = urlsplit(url)
-    known = urllib.request.getproxies()
-    if parts.hostname and urllib.request.proxy_bypass(parts.hostname):
-        return None
-    return known.get(parts.scheme) or known.get("all")
-
-
-class Answer:
-    """The part of `httpx.Response` that the client reads and writes."""
-
-    def __init__(self, status: int, reason: str, headers: Mapping[str, str], data: bytes) -> None:
-        self.status_code = status
-        self.reason_phrase = reason
-        self.headers = headers
-        self.text = data.decode("utf-8", "replace")
-        self.is_success = 200 <= status <= 299
-        self.stream: object = None
-
-
-class Connection:
-    """The part of `httpx.Client` that the client uses, over urllib3; thread-safe."""
-
-    is_closed = False
-
-    def __init__(self, timeout: Any, *, secure: bool) -> None:
-        # Trust the same certificates as httpx, including SSL_CERT_FILE.
-        trusted = {"ssl_context": httpx.create_ssl_context()} if secure else {}
-        self._pool = urllib3.PoolManager(maxsize=_CONNECTIONS, retries=False, **trusted)
-        self._timeout = timeout
-
-    def request(
-        self,
-        method: str,
-        url: str,
-        *,
-        content: str | bytes | None = None,
-        params: Sequence[tuple[str, Any]] | None = None,
-        timeout: Any = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Answer:
-        """Send a request and read the whole answer."""
-        address = f"{url}?{urlencode(params)}" if params else url
-        body = content.encode() if isinstance(content, str) else content
-        given = timeout if isinstance(timeout, httpx.Timeout) else self._timeout
-        for may_retry in (method == "GET", False):
-            try:
-                return self._once(method, address, body, given, headers or {})
-            except (NewConnectionError, ConnectTimeoutError) as error:
-                raise httpx.ConnectError(str(error)) from error
-            except ReadTimeoutError as error:
-                raise httpx.ReadTimeout(str(error)) from error
-            except HTTPError as error:
-                if not may_retry:
-                    raise httpx.NetworkError(str(error)) from error
-        raise AssertionError("unreachable")
-
-    def post(self, url: str, *, content: bytes, headers: Mapping[str, str]) -> Answer:
-        """Send raw bytes."""
-        return self.request("POST", url, content=content, headers=headers)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._pool.clear()
-
-    def _once(
-        self, method: str, url: str, body: bytes | None, timeout: Any, headers: Mapping[str, str]
-    ) -> Answer:
-        answer = self._pool.urlopen(
-            method,
-            url,
-            body=body,
-            headers=dict(headers),
-            timeout=urllib3.Timeout(connect=timeout.connect, read=timeout.read),
-            redirect=False,
-        )
-        return Answer(answer.status, answer.reason or "", answer.headers, answer.data)
+log = logging.getLogger("perago.orchestrator.conductor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +51,143 @@ class Address:
     url: str
     auth_key: str | None = None
     auth_secret: str | None = field(default=None, repr=False)
+
+
+class Connection:
+    """Sends requests to one server over a pool of connections; thread-safe.
+
+    A proxy of the environment is used unless NO_PROXY names the server.  Certificates are those of `SSL_CERT_FILE` or
+    `SSL_CERT_DIR`, else certifi's.
+    """
+
+    def __init__(self, url: str, *, connect_timeout: float, read_timeout: float) -> None:
+        parts = urlsplit(url)
+        self._base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+        self._headers = {"User-Agent": "perago", "Accept-Encoding": "gzip", **_basic_auth(parts.netloc)}
+        self._timeouts = (connect_timeout, read_timeout)
+        options: dict[str, Any] = {"maxsize": _CONNECTIONS, "retries": False}
+        if parts.scheme == "https":
+            options["ssl_context"] = _trusted()
+        proxy = proxy_of(url)
+        self._pools = _through(proxy, options) if proxy else urllib3.PoolManager(**options)
+
+    def send(
+        self,
+        method: str,
+        target: str,
+        content: bytes | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        read_timeout: float | None = None,
+    ) -> str:
+        """Send a request and return the text of its answer.
+
+        Raises `StatusError` if it does not succeed, and urllib3's `HTTPError` if there is no answer.
+        """
+        connect, read = self._timeouts
+        limit = urllib3.Timeout(connect=connect, read=read_timeout or read)
+        try:
+            return self._once(method, target, content, headers or {}, limit)
+        except HTTPError as error:
+            if method != "GET" or not was_broken(error):
+                raise
+        return self._once(method, target, content, headers or {}, limit)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pools.clear()
+
+    def _once(
+        self,
+        method: str,
+        target: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        limit: urllib3.Timeout,
+    ) -> str:
+        answer = self._pools.urlopen(
+            method,
+            self._base + target,
+            body=content,
+            headers={**self._headers, **headers},
+            timeout=limit,
+            redirect=False,
+        )
+        text = answer.data.decode("utf-8", "replace")
+        if not 200 <= answer.status <= 299:
+            raise StatusError(answer.status, answer.reason or "", text)
+        return text
+
+
+class Login:
+    """The token that a server gives for keys; thread-safe, at worst two threads log in at once.
+
+    A login that fails is logged, and calls are sent without a token: what the server answers to them says what is wrong.
+    A 404 means a server without logins, as Conductor OSS is, until it refuses a call: a proxy answers 404 too, while
+    Conductor restarts.
+    """
+
+    def __init__(self, address: Address, connection: Connection, clock: Callable[[], float]) -> None:
+        self._keys = (
+            {"keyId": address.auth_key, "keySecret": address.auth_secret}
+            if address.auth_key and address.auth_secret
+            else None
+        )
+        self._connection = connection
+        self._address = wire.address(address.url)
+        self._clock = clock
+        self._wanted = self._keys is not None
+        self._token: str | None = None
+        self._renew_at = 0.0
+        if self._wanted:
+            self.renew()
+
+    def headers(self) -> dict[str, str]:
+        """Return the header of a call, with a new token if there is none or it is old."""
+        if self._wanted and (self._token is None or self._clock() >= self._renew_at):
+            self.renew()
+        token = self._token
+        return {} if token is None else {"X-Authorization": token}
+
+    def renew(self) -> bool:
+        """Exchange the keys for a new token; return whether there is one."""
+        if not self._wanted:
+            return False
+        token = None
+        try:
+            with translated("log in", self._address):
+                token = self._exchange()
+        except OrchestratorError as error:
+            log.warning("%s; calls are sent without a token", error)
+        self._token, self._renew_at = token, self._clock() + TOKEN_SECONDS
+        return token is not None
+
+    def after_refusal(self, error: StatusError) -> bool:
+        """Take in that a call was refused; return whether to send it again, with a new token."""
+        if self._keys is None:
+            return False
+        # A server that refuses calls has logins, whatever it answered to the last one.
+        self._wanted = True
+        return error.field("error") in _RENEWABLE and self.renew()
+
+    def _exchange(self) -> str | None:
+        content = json.dumps(self._keys).encode()
+        try:
+            answer = self._connection.send("POST", "/token", content, headers=_JSON)
+        except StatusError as error:
+            if error.status != 404:
+                raise
+            self._wanted = False
+            return None
+        found = _parsed(answer)
+        token = found.get("token") if isinstance(found, dict) else None
+        if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
+            # Without an excerpt of the answer: it might be most of a token.
+            raise OrchestratorUnavailable(
+                "cannot log in: the answer holds no token, so it is not Conductor's; "
+                "check CONDUCTOR_SERVER_URL, it ends in /api"
+            )
+        return token
 
 
 class ConductorApi:
@@ -151,70 +200,39 @@ class ConductorApi:
         connect_timeout: float,
         read_timeout: float,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._address = wire.address(address.url)
-        self._timeouts = (connect_timeout, read_timeout)
         self._sleep = sleep
-        self._http = open_connection(address.url, connect_timeout=connect_timeout, read_timeout=read_timeout)
-        self._keys = _keys(address)
-        self._api = ApiClient(_configuration(address.url, self._keys, self._http))
+        self._connection = Connection(address.url, connect_timeout=connect_timeout, read_timeout=read_timeout)
+        self._login = Login(address, self._connection, clock)
 
     def call(
         self, step: str, request: Request, *, read_timeout: float | None = None, repeat: bool = False
     ) -> Any:
         """Call the server and return its answer: JSON, or else text.  `repeat` retries a call that may happen twice."""
-        timeouts = (self._timeouts[0], read_timeout or self._timeouts[1])
+        target = f"{request.path}?{urlencode(request.query)}" if request.query else request.path
+        content, headers = None, {}
+        if request.method != "GET":
+            # Conductor wants a JSON body even where it has nothing to say.
+            content = json.dumps({} if request.body is None else request.body).encode()
+            headers = _JSON
 
         def once() -> Any:
-            with translated(step, self._address), self._logged_in():
-                return self._api.call_api(
-                    request.path,
-                    request.method,
-                    query_params=list(request.query.items()),
-                    body=request.body,
-                    response_type="object",
-                    _return_http_data_only=True,
-                    _request_timeout=timeouts,
-                )
+            with translated(step, self._address):
+                return _parsed(self._send(request.method, target, content, headers, read_timeout))
 
         return self.persist(once) if repeat else once()
 
     def post_text(self, step: str, path: str, text: str) -> None:
-        """Send plain text; the client itself would send it as a broken JSON string."""
+        """Send plain text."""
         headers = {"Content-Type": "text/plain; charset=utf-8"}
-        with translated(step, self._address), self._logged_in():
-            headers |= (self._api.get_authentication_headers() or {}).get("header", {})
-            try:
-                answer = self._http.post(
-                    self._api.configuration.host + path,
-                    content=text.encode("utf-8", "replace"),
-                    headers=headers,
-                )
-            except httpx.HTTPError as error:
-                raise ApiException(status=0, reason=f"{type(error).__name__}: {error}") from error
-            if not answer.is_success:
-                raise ApiException(status=answer.status_code, reason=answer.reason_phrase, body=answer.text)
+        with translated(step, self._address):
+            self._send("POST", path, text.encode("utf-8", "replace"), headers)
 
     def close(self) -> None:
         """Close the connections."""
-        # With httpx, the client replaces a broken pool by a new one, so close both.
-        self._api.rest_client.connection.close()
-        self._http.close()
-
-    @contextmanager
-    def _logged_in(self) -> Iterator[None]:
-        """Fetch the first token if the server was unreachable when the client was created."""
-        configuration = self._api.configuration
-        if configuration.authentication_settings is not None and configuration.AUTH_TOKEN is None:
-            self._api.force_refresh_auth_token()
-        try:
-            yield
-        except AuthorizationException:
-            # On any 404 to its login the client assumes a server without logins and drops its keys, even if a proxy sent
-            # it while Conductor restarts.  A server that asks for a token has logins, so restore the keys.
-            if configuration.authentication_settings is None:
-                configuration.authentication_settings = self._keys
-            raise
+        self._connection.close()
 
     def persist(self, once: Callable[[], Any]) -> Any:
         """Make a call that may happen twice; up to three tries while the server is unavailable."""
@@ -225,16 +243,71 @@ class ConductorApi:
                 self._sleep(BACKOFF.delay(failures))
         return once()
 
+    def _send(
+        self,
+        method: str,
+        target: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        read_timeout: float | None = None,
+    ) -> str:
+        """Send a call with the token; once more with a new one if the server says that the token is no longer good."""
 
-def _configuration(url: str, keys: Any, http: Any) -> Any:
-    configuration = Configuration(server_api_url=url.rstrip("/"))
-    configuration.http_connection = http
-    # Set even if None: otherwise the client reads the environment, which is the settings' job.
-    configuration.authentication_settings = keys
-    return configuration
+        def once() -> str:
+            sent = {**headers, **self._login.headers()}
+            return self._connection.send(method, target, content, headers=sent, read_timeout=read_timeout)
+
+        try:
+            return once()
+        except StatusError as error:
+            if error.status not in _REFUSED or not self._login.after_refusal(error):
+                raise
+        return once()
 
 
-def _keys(address: Address) -> Any:
-    if not address.auth_key or not address.auth_secret:
+def proxy_of(url: str) -> str | None:
+    """Return the proxy that the environment sets for `url`, or None."""
+    parts = urlsplit(url)
+    known = urllib.request.getproxies()
+    if parts.hostname and urllib.request.proxy_bypass(parts.hostname):
         return None
-    return AuthenticationSettings(key_id=address.auth_key, key_secret=address.auth_secret)
+    found = known.get(parts.scheme) or known.get("all")
+    return found if not found or "://" in found else f"http://{found}"
+
+
+def _through(proxy: str, options: Mapping[str, Any]) -> urllib3.PoolManager:
+    """Return pools of connections through a proxy."""
+    parts = urlsplit(proxy)
+    if parts.scheme.startswith("socks"):
+        if importlib.util.find_spec("socks") is None:
+            raise OrchestratorUnavailable(
+                f"cannot use the proxy {wire.address(proxy)}: SOCKS needs PySocks; install urllib3[socks]"
+            )
+        from urllib3.contrib.socks import SOCKSProxyManager
+
+        return SOCKSProxyManager(proxy, **options)
+    if parts.scheme == "https":
+        options = {**options, "proxy_ssl_context": _trusted()}
+    login = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
+    return urllib3.ProxyManager(proxy, proxy_headers=urllib3.make_headers(proxy_basic_auth=login), **options)
+
+
+def _trusted() -> ssl.SSLContext:
+    if file := os.environ.get("SSL_CERT_FILE"):
+        return ssl.create_default_context(cafile=file)
+    if folder := os.environ.get("SSL_CERT_DIR"):
+        return ssl.create_default_context(capath=folder)
+    return ssl.create_default_context(cafile=certifi.where())
+
+
+def _basic_auth(netloc: str) -> dict[str, str]:
+    """Return the header for a login in the server's URL, if there is one."""
+    login = netloc.rpartition("@")[0]
+    return dict(urllib3.make_headers(basic_auth=login)) if login else {}
+
+
+def _parsed(answer: str) -> Any:
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return answer

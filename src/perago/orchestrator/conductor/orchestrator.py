@@ -1,4 +1,4 @@
-"""The orchestrator port on a real Conductor, over its official client (facts measured on server 3.32.3).
+"""The orchestrator port on a real Conductor, over its REST API (facts measured on server 3.32.3).
 
 Beyond plain calls, this adapter compensates for:
 
@@ -33,6 +33,7 @@ from perago.errors import (
 )
 from perago.orchestrator.base import Assignment, Json, LogLine, WorkflowState, WorkflowSummary
 from perago.orchestrator.conductor import wire
+from perago.orchestrator.conductor.http import Address, ConductorApi
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
 
@@ -101,9 +102,6 @@ class ConductorOrchestrator:
         max_output_bytes: int = MAX_OUTPUT_BYTES,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        # The client takes half a second to import, so import it only when a server is used.
-        from perago.orchestrator.conductor.http import Address, ConductorApi
-
         self._address = wire.address(url)
         self._timeouts = timeouts or Timeouts()
         self._max_output_bytes = max_output_bytes

@@ -1,7 +1,7 @@
 """Builds workflows with the official client's classes, and converts them to JSON.
 
-Nothing here talks to a server.  The client's workflow needs an executor, which holds a connection, only to register and
-start itself; Perago does both itself, so the executor is None.
+Nothing here talks to a server, and no other module of Perago imports the client.  The client's workflow needs an executor,
+which holds a connection, only to register and start itself; Perago does both itself, so the executor is None.
 
 The client names a fork that is written as a list, and a workflow inside a workflow, with a random part that is new in
 every process.  In the JSON these parts are numbers, so that the same source always gives the same definition.

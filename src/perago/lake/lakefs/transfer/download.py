@@ -300,7 +300,8 @@ class UnverifiedDownload:
 
         Returns None if their MD5 is the object's checksum. Returns the MD5 if the checksum is of another kind: a
         multipart checksum, or not a hash at all. Raises `LakeError`, and removes the object from the cache, if the
-        bytes cannot be verified. Raises `VerificationCancelled` if the verification was closed; the object then stays in the cache.
+        bytes cannot be verified. Raises `VerificationCancelled` if the verification was closed. The object then stays in
+        the cache.
         """
         try:
             md5, confirmed = self._verdict(check_cancelled)

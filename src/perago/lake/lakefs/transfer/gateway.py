@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from obstore.store import S3Store
 
 from perago.errors import LakeError, LakeUnavailable
+from perago.lake.lakefs import api
 from perago.lake.lakefs.checksums import SMALLEST_PART
 from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
 from perago.lake.lakefs.errors import translate
@@ -133,9 +134,7 @@ class Gateway:
         """Upload a file through the API, which accepts any name. The file is read into memory."""
         self._client.call(
             f"upload object {path!r} to branch {branch!r} of repository {repository!r}",
-            lambda apis, limit: apis.objects.upload_object(
-                repository, branch, path, content=str(source), _request_timeout=limit
-            ),
+            api.upload_object(repository, branch, path, source.read_bytes()),
             repeat=Repeat.ALWAYS,
         )
 
@@ -151,15 +150,12 @@ class Gateway:
         return self._store().get(key, options=span)
 
     def _api_get(self, repository: str, ref: str, path: str, span: str | None) -> bytes:
-        return bytes(
-            self._client.call(
-                f"read object {path!r} at {ref!r} of repository {repository!r}",
-                lambda apis, limit: apis.objects.get_object(
-                    repository, ref, path, range=span, _request_timeout=limit
-                ),
-                repeat=Repeat.ALWAYS,
-            )
+        answer: bytes = self._client.call(
+            f"read object {path!r} at {ref!r} of repository {repository!r}",
+            api.get_object(repository, ref, path, range=span),
+            repeat=Repeat.ALWAYS,
         )
+        return answer
 
     def _store(self, *, parts: bool = False) -> S3Store:
         global _owner

@@ -13,7 +13,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from perago.errors import LakeError, LakeForbidden, LakeUnavailable
-from perago.lake.lakefs.client import Apis, LakeFSClient, Options, Repeat, Timeout
+from perago.lake.lakefs import api
+from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
 from perago.lake.lakefs.errors import not_lakefs
 from perago.lake.lakefs.transfer.concurrency import retry
 from perago.lake.lakefs.transfer.routing import Buffer, StoreUnreachable
@@ -65,13 +66,8 @@ class PresignedUrls:
         doing = (
             f"request a presigned URL of object {path!r} at {self._ref!r} of repository {self._repository!r}"
         )
-
-        def stat(apis: Apis, limit: Timeout) -> Any:
-            return apis.objects.stat_object(
-                self._repository, self._ref, path, presign=True, _request_timeout=limit
-            )
-
-        return _url(self._client.call(doing, stat, repeat=Repeat.ALWAYS), doing)
+        request = api.stat_object(self._repository, self._ref, path, presign=True)
+        return _url(self._client.call(doing, request, repeat=Repeat.ALWAYS), doing)
 
     def _batch(self, number: int) -> dict[str, str]:
         with self._lock:
@@ -87,15 +83,10 @@ class PresignedUrls:
         prefix = _common_prefix(batch[0], batch[-1])
         wanted, found = set(batch), {}
 
-        def page(apis: Apis, limit: Timeout, after: str) -> Any:
-            return apis.objects.list_objects(
-                self._repository,
-                self._ref,
-                prefix=prefix,
-                after=after,
-                amount=min(1000, 2 * len(batch)),
-                presign=True,
-                _request_timeout=limit,
+        def page(after: str) -> api.Request:
+            amount = min(1000, 2 * len(batch))
+            return api.list_objects(
+                self._repository, self._ref, prefix=prefix, after=after, amount=amount, presign=True
             )
 
         # A listing starts after the given name, so pass one that sorts before the first object.

@@ -15,10 +15,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from perago.errors import LakeError, LakeForbidden, LakeUnavailable
-from perago.lake.lakefs.client import Apis, LakeFSClient, Options, Repeat, Timeout
+from perago.lake.lakefs import api
+from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
 from perago.lake.lakefs.errors import not_lakefs
 from perago.lake.lakefs.listing import KEPT_AS
-from perago.lake.lakefs.sdk import sdk
 from perago.lake.lakefs.transfer.concurrency import retry
 from perago.lake.lakefs.transfer.routing import Parts
 from perago.lake.lakefs.transfer.store_http import StoreHttp, UrlRefused
@@ -31,69 +31,47 @@ class StagedObject:
 
     def __init__(self, client: LakeFSClient, repository: str, branch: str, path: str) -> None:
         self._client = client
-        self._where = (repository, branch)
+        self._where = (repository, branch, path)
         self.path = path
         self._doing = f"upload object {path!r} to branch {branch!r} of repository {repository!r}"
 
     def new_location(self) -> tuple[str, str]:
         """Request a new location in the store. Returns its physical address and the presigned URL for writing to it."""
-        answer = self._call(
-            lambda apis, limit: apis.staging.get_physical_address(
-                *self._where, self.path, presign=True, _request_timeout=limit
-            )
-        )
+        answer = self._call(api.get_physical_address(*self._where))
         return self._field(answer, "physical_address"), self._field(answer, "presigned_url")
 
     def link(self, location: str, md5: str, size: int) -> None:
         """Link the object at a location to the branch."""
-        staging = sdk.StagingLocation(physical_address=location)
-        wanted = sdk.StagingMetadata(staging=staging, checksum=md5, size_bytes=size)
-        self._call(
-            lambda apis, limit: apis.staging.link_physical_address(
-                *self._where, self.path, wanted, _request_timeout=limit
-            )
-        )
+        self._call(api.link_physical_address(*self._where, location=location, checksum=md5, size=size))
 
     def begin(self) -> tuple[str, str]:
         """Start a multipart upload. Returns its id and its physical address."""
-        answer = self._call(
-            lambda apis, limit: apis.experimental.create_presign_multipart_upload(
-                *self._where, self.path, parts=0, _request_timeout=limit
-            )
-        )
+        answer = self._call(api.create_presign_multipart_upload(*self._where))
         return self._field(answer, "upload_id"), self._field(answer, "physical_address")
 
     def part_url(self, where: tuple[str, str], number: int) -> tuple[str, str]:
         """Request the URL of one part. Returns the upload's physical address and that URL."""
-        wanted = sdk.UploadPartFrom(physical_address=where[1])
+        upload_id, location = where
         answer = self._call(
-            lambda apis, limit: apis.experimental.upload_part(
-                *self._where, where[0], self.path, number, wanted, _request_timeout=limit
-            )
+            api.upload_part(*self._where, upload_id=upload_id, number=number, location=location)
         )
-        return where[1], self._field(answer, "presigned_url")
+        return location, self._field(answer, "presigned_url")
 
     def complete(self, where: tuple[str, str], etags: list[str], md5: str, size: int) -> None:
         """Complete a multipart upload, with the MD5 as metadata. If the answer is lost, checks the branch."""
-        parts = [sdk.UploadPart(part_number=number, etag=etag) for number, etag in enumerate(etags, start=1)]
-        wanted = sdk.CompletePresignMultipartUpload(
-            physical_address=where[1], parts=parts, user_metadata={KEPT_AS: md5}
+        upload_id, location = where
+        request = api.complete_presign_multipart_upload(
+            *self._where,
+            upload_id=upload_id,
+            location=location,
+            etags=etags,
+            user_metadata={KEPT_AS: md5},
         )
         try:
-            answer = self._client.call(
-                self._doing,
-                lambda apis, limit: apis.experimental.complete_presign_multipart_upload(
-                    *self._where, where[0], self.path, wanted, _request_timeout=limit
-                ),
-                # Not idempotent: a second call would fail.
-                repeat=Repeat.UNSENT,
-            )
+            # Not idempotent: the second call fails.
+            answer = self._client.call(self._doing, request, repeat=Repeat.UNSENT)
         except LakeUnavailable:
-            answer = self._call(
-                lambda apis, limit: apis.objects.stat_object(
-                    *self._where, self.path, user_metadata=True, _request_timeout=limit
-                )
-            )
+            answer = self._call(api.stat_object(*self._where, user_metadata=True))
             if (answer.get("metadata") or {}).get(KEPT_AS) != md5:
                 raise
         if answer.get("size_bytes") != size:
@@ -101,15 +79,10 @@ class StagedObject:
 
     def abort(self, upload_id: str, location: str) -> None:
         """Discard the uploaded parts."""
-        wanted = sdk.AbortPresignMultipartUpload(physical_address=location)
-        self._call(
-            lambda apis, limit: apis.experimental.abort_presign_multipart_upload(
-                *self._where, upload_id, self.path, wanted, _request_timeout=limit
-            )
-        )
+        self._call(api.abort_presign_multipart_upload(*self._where, upload_id=upload_id, location=location))
 
-    def _call(self, call: Callable[[Apis, Timeout], Any]) -> Any:
-        return self._client.call(self._doing, call, repeat=Repeat.ALWAYS)
+    def _call(self, request: api.Request) -> Any:
+        return self._client.call(self._doing, request, repeat=Repeat.ALWAYS)
 
     def _field(self, answer: Any, name: str) -> str:
         try:

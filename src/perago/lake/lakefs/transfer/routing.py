@@ -24,10 +24,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from perago.errors import LakeRefused, LakeUnavailable
-from perago.lake.lakefs.client import Apis, LakeFSClient, Repeat, Timeout
+from perago.lake.lakefs import api
+from perago.lake.lakefs.client import LakeFSClient, Repeat
 
 TransferMode = Literal["auto", "gateway", "presigned"]
 Buffer = bytes | memoryview
@@ -154,7 +155,9 @@ class Routing:
     def _support(self) -> PresignSupport:
         with self._lock:
             if self._offer is None:
-                answer = self._client.call("ask lakeFS for its storage", _config, repeat=Repeat.ALWAYS)
+                answer = self._client.call(
+                    "ask lakeFS for its storage", api.get_config(), repeat=Repeat.ALWAYS
+                )
                 storage = (answer.get("storage_config") if isinstance(answer, dict) else None) or {}
                 self._offer = PresignSupport(
                     single=bool(storage.get("pre_sign_support")),
@@ -162,7 +165,3 @@ class Routing:
                     store=str(storage.get("blockstore_type") or ""),
                 )
             return self._offer
-
-
-def _config(apis: Apis, limit: Timeout) -> Any:
-    return apis.config.get_config(_request_timeout=limit)

@@ -20,7 +20,7 @@ import urllib3
 
 from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnavailable
 from perago.lake.lakefs.client import Options
-from perago.lake.lakefs.response_timeouts import bound_answers
+from perago.lake.lakefs.response_timeouts import BoundedPools
 from perago.lake.lakefs.transfer.routing import LOCAL_HOSTS, StoreUnreachable
 
 _CODE = re.compile(rb"<Code>([A-Za-z0-9]{1,60})</Code>")
@@ -153,11 +153,10 @@ class StoreHttp:
                 # A forked child must not use its parent's sockets.
                 self._pools, self._owner = {}, os.getpid()
             if proxy not in self._pools:
-                made = urllib3.ProxyManager(proxy) if proxy else urllib3.PoolManager()
-                made.connection_pool_kw["maxsize"] = self._options.parallel * 2
-                if not proxy:
-                    bound_answers(made)
-                self._pools[proxy] = made
+                size = self._options.parallel * 2
+                self._pools[proxy] = (
+                    urllib3.ProxyManager(proxy, maxsize=size) if proxy else BoundedPools(maxsize=size)
+                )
             return self._pools[proxy]
 
 
