@@ -18,7 +18,7 @@ from perago.runtime.attempt.observer import Note
 from perago.runtime.attempt.place import PlaceRequest
 from perago.runtime.periodic import looking
 from perago.spark.failures import SPARK_ERRORS, remote_place, short_reason
-from perago.spark.session import AttemptSession, why_gone
+from perago.spark.session import AttemptSession, why_unusable
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -46,9 +46,9 @@ def at_work(session: AttemptSession, request: PlaceRequest, workspace: SparkWork
             try:
                 yield
             except _SPARK_IS_GONE:
-                stopped = why_gone(spark)
+                stopped = why_unusable(spark)
                 raise
-            session.check_left(publishes=spec is not None and not spec.read_only)
+            session.check_final_state(publishes=spec is not None and not spec.read_only)
     except _SPARK_IS_GONE as error:
         if stopped is None and not isinstance(error, SPARK_ERRORS):
             raise
@@ -71,16 +71,16 @@ def _job_group(context: SparkContext, request: PlaceRequest, session: AttemptSes
         yield
     finally:
         with contextlib.suppress(*_SPARK_IS_GONE):
-            _cancel_jobs(context, request.execution_id, alone=session.alone)
+            _cancel_jobs(context, request.execution_id, only_attempt=session.is_only_attempt)
             # Restore the job group, tags, pool and description, which the body may have changed.
             jvm_context.sc().setLocalProperties(before)
 
 
-def _cancel_jobs(context: SparkContext, group: str, *, alone: bool) -> None:
+def _cancel_jobs(context: SparkContext, group: str, *, only_attempt: bool) -> None:
     """Cancel jobs that the body's threads left running, in all groups if no other attempt is at work."""
     tracker = context.statusTracker()
     active = set(tracker.getActiveJobsIds())
-    if alone and active:
+    if only_attempt and active:
         context.cancelAllJobs()
     elif active & set(tracker.getJobIdsForGroup(group)):
         context.cancelJobGroup(group)
