@@ -47,7 +47,7 @@ class Onlooker:
     def show(self, state: WorkflowState) -> None:
         self.seen.append(state.status)
 
-    def waits(self, step: TaskState, seconds: float) -> None:
+    def on_waiting(self, step: TaskState, seconds: float) -> None:
         self.seen.append(f"{step.reference} waits {seconds:.0f} s")
 
 

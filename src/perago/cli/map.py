@@ -86,9 +86,9 @@ def map_(
             return
         if not resume:
             choice.agree(f"Run {task.name} on {len(rows[:limit])} branches there?")
-        wanted = _wanted((module, task), rows, where, retries)
-        with held(outcomes, wanted.fresh(_address(lake, where), time.time()), resume=resume) as handle:
-            mapped = wanted.begin(lake, handle)
+        request = _map_request((module, task), rows, where, retries)
+        with held(outcomes, request.fresh(_address(lake, where), time.time()), resume=resume) as handle:
+            mapped = request.begin(lake, handle)
             left = mapped.left(limit)
             view = MapView(len(left), quiet=as_json)
             try:
@@ -134,7 +134,7 @@ def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings)
     return rows_of(task, read_table(table), text=format_of(table) == "csv")
 
 
-def _wanted(
+def _map_request(
     what: tuple[str, TaskDefinition], rows: list[Row], where: Embedded | Real, retries: int | None
 ) -> MapRequest:
     from perago.assembly import max_result_bytes

@@ -168,7 +168,7 @@ class _SubmitProgress:
             self.viewer.print_line(one.task.reference, one.task.retry_count, one.line.text)
         self.viewer.show(state)
 
-    def waits(self, step: TaskState, seconds: float) -> None:
+    def on_waiting(self, step: TaskState, seconds: float) -> None:
         output.warn(
             f"no worker has taken the step {step.reference!r} for {seconds:.0f} s: is one running that has the task "
             f"{step.task_name!r}? `{self.where.command('start', 'TARGET')}` starts one"

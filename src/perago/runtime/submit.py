@@ -33,7 +33,7 @@ class SubmitObserver(Protocol):
     def show(self, state: WorkflowState) -> None:
         """Show the workflow's current state."""
 
-    def waits(self, step: TaskState, seconds: float) -> None:
+    def on_waiting(self, step: TaskState, seconds: float) -> None:
         """Report that no worker has taken a step for this many seconds.  Called at most once per wait."""
 
 
@@ -133,7 +133,7 @@ def follow(
             waiting = _untaken(state)
             untaken = untaken + 1 if waiting else 0
             if waiting and untaken == round(WAIT_SECONDS / POLL_SECONDS) + 1:
-                observer.waits(waiting, WAIT_SECONDS)
+                observer.on_waiting(waiting, WAIT_SECONDS)
         sleep(POLL_SECONDS)
 
 

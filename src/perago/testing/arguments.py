@@ -135,7 +135,7 @@ def _definition_of(given: PythonWorkflow) -> tuple[dict[str, Any], str]:
     return definition, f"workflow {definition.get('name')!r}"
 
 
-def check_fits(
+def check_workflow_errors(
     definition: Mapping[str, Any], tasks: Sequence[TaskDefinition], *, file: str, given: Mapping[str, Any]
 ) -> None:
     """Raise `TrialError` if `perago check` would reject the workflow."""

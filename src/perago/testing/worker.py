@@ -20,7 +20,7 @@ from perago.runtime.runs.workflow import used_tasks
 from perago.testing.arguments import (
     Task,
     Workflow,
-    check_fits,
+    check_workflow_errors,
     faults_of,
     params_of,
     retries_of,
@@ -115,7 +115,7 @@ class TrialWorker:
         definition, file = workflow_of(workflow)
         known = tasks_of(tasks)
         payload = {"workspace": self.lake.workspace(), **(input or {})}
-        check_fits(definition, known, file=file, given=payload)
+        check_workflow_errors(definition, known, file=file, given=payload)
         used = used_tasks(definition, {task.name for task in known})
         serving = [task for task in known if task.name in used]
         by_name = {task.name: task for task in serving}
