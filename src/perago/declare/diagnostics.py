@@ -1,9 +1,9 @@
 """Reports wrong declarations.
 
 Declarations are checked where they are written, so importing a module finds its mistakes.  The rule: a mistake raises one
-`TaskDefinitionError`; inside a `noting()` block it is collected instead, the declaration yields a harmless value and the
-import continues, so that one run finds all mistakes.  The text names the place, the task if known, the field, the value and
-the rule.
+`TaskDefinitionError`; inside a `collect_diagnostics()` block it is collected instead, the declaration yields a harmless
+value and the import continues, so that one run finds all mistakes.  The text names the place, the task if known, the field,
+the value and the rule.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Diagnostic:
     def __str__(self) -> str:
         if self.value is _UNSET:
             return f"{self.field}: {self.rule}"
-        return f"{self.field} = {shortened(self.value)}: {self.rule}"
+        return f"{self.field} = {short_repr(self.value)}: {self.rule}"
 
 
 class BrokenRule(ValueError):
@@ -64,7 +64,7 @@ class SourceLocation:
     task: str | None = None
 
     def __str__(self) -> str:
-        where = f"{_from_here(self.file)}:{self.line}"
+        where = f"{_relative_path(self.file)}:{self.line}"
         return where if self.task is None else f"{where}: task {self.task!r}"
 
 
@@ -79,29 +79,29 @@ class LocatedDiagnostic:
         return self.message if self.place is None else f"{self.place}: {self.message}"
 
 
-_notebook: ContextVar[list[LocatedDiagnostic] | None] = ContextVar("perago_noted_mistakes", default=None)
+_collector: ContextVar[list[LocatedDiagnostic] | None] = ContextVar("perago_noted_mistakes", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[list[LocatedDiagnostic]]:
+def collect_diagnostics() -> Iterator[list[LocatedDiagnostic]]:
     """Collect diagnostics into the yielded list instead of raising the first."""
     diagnostics: list[LocatedDiagnostic] = []
-    token = _notebook.set(diagnostics)
+    token = _collector.set(diagnostics)
     try:
         yield diagnostics
     finally:
-        _notebook.reset(token)
+        _collector.reset(token)
 
 
 def report(diagnostics: Sequence[Diagnostic], place: SourceLocation) -> None:
     """Raise one error with all `diagnostics`, or collect each of them."""
-    noted = _notebook.get()
-    if noted is None:
+    collected = _collector.get()
+    if collected is None:
         raise TaskDefinitionError(f"{place}: {'; '.join(map(str, diagnostics))}") from None
     for diagnostic in diagnostics:
         found = LocatedDiagnostic(str(diagnostic), place)
-        if found not in noted:  # `from perago import X` looks X up twice
-            noted.append(found)
+        if found not in collected:  # `from perago import X` looks X up twice
+            collected.append(found)
 
 
 def calling_place() -> SourceLocation:
@@ -113,7 +113,7 @@ def calling_place() -> SourceLocation:
     return SourceLocation(file, line, _decorated_task(file, line))
 
 
-def shortened(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return the value as code, shortened if it is long."""
     name = getattr(value, "__qualname__", None) if callable(value) else None
     text = name or repr(value)
@@ -149,7 +149,7 @@ def _literal_name(call: ast.Call) -> str | None:
     return None
 
 
-def _from_here(file: str) -> str:
+def _relative_path(file: str) -> str:
     try:
         return str(Path(file).relative_to(Path.cwd()))
     except ValueError:

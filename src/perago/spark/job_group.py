@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from perago.declare.user_code import where
+from perago.declare.user_code import user_code_place
 from perago.errors import TaskFailed
 from perago.runtime.attempt.observer import Note
 from perago.runtime.attempt.place import PlaceRequest
@@ -54,10 +54,10 @@ def at_work(session: AttemptSession, request: PlaceRequest, workspace: SparkWork
             raise
         log.debug("Spark failed", exc_info=error)
         if stopped is not None:
-            place = where(error)
+            place = user_code_place(error)
             raise TaskFailed(f"{stopped} ({place})" if place else stopped) from error
         reason = short_reason(error, base=workspace.base, tables=workspace.tables)
-        if not remote_place(error) and (place := where(error)):
+        if not remote_place(error) and (place := user_code_place(error)):
             reason = f"{reason} ({place})"
         raise TaskFailed(f"Spark failed in task {request.task.name!r}: {reason}") from error
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perago.declare.checks import Check, CheckResult, counted, wrong
+from perago.declare.checks import Check, CheckResult, failed_result, format_count
 from perago.declare.file_tree import Tree
 from perago.declare.table_checks import Source, TableCheck
 from perago.errors import GuardrailViolation
@@ -66,14 +66,14 @@ class Auditor:
             for one, other in found.items()
             if one != check and not other.passed
         ]
-        return wrong("; also ".join([found[check].text, *others]))
+        return failed_result("; also ".join([found[check].text, *others]))
 
     def _evaluate(
         self, source: Source, checks: list[TableCheck], tree: Tree
     ) -> dict[TableCheck, CheckResult]:
         table, format, options = source
         if not any(True for _ in tree.glob(table)):
-            return dict.fromkeys(checks, wrong(f"there is no table {table!r}"))
+            return dict.fromkeys(checks, failed_result(f"there is no table {table!r}"))
         try:
             frame = read_table(self._session(), self._workspace.uri(table), format, None, dict(options))
             findings = _evaluate_all(frame, checks)
@@ -112,10 +112,10 @@ def _evaluate_all(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableC
     for check in checks:
         text = _column_problems(frame, check)
         if text is not None:
-            found[check] = _CheckOutcome(wrong(text))
+            found[check] = _CheckOutcome(failed_result(text))
         elif check.kind == "require_columns":
             found[check] = _CheckOutcome(
-                CheckResult(f"{len(check.columns)} of {counted(frame.columns, 'column')}")
+                CheckResult(f"{len(check.columns)} of {format_count(frame.columns, 'column')}")
             )
         else:
             to_count.append(check)
@@ -169,7 +169,7 @@ def _finding_of_counts(
         few, many = total < (check.least or 0), check.most is not None and total > check.most
         bound = f"{check.least} or more are required" if few else f"at most {check.most} are allowed"
         return _CheckOutcome(
-            wrong(f"it has {total} rows, {bound}") if few or many else CheckResult(_rows(total))
+            failed_result(f"it has {total} rows, {bound}") if few or many else CheckResult(_rows(total))
         )
     if not any(amounts):
         none = "no nulls" if check.kind == "forbid_nulls" else "no other values"
@@ -179,17 +179,18 @@ def _finding_of_counts(
         names = check.columns or frame.columns
         nulls = [f"{count} in {name!r}" for name, count in zip(names, amounts, strict=True) if count]
         return _CheckOutcome(
-            wrong(f"nulls: {', '.join(nulls)}, of {total} rows"), lambda: frame.where(any_of)
+            failed_result(f"nulls: {', '.join(nulls)}, of {total} rows"), lambda: frame.where(any_of)
         )
     text = f"{amounts[0]} of {total} rows hold other values in {check.columns[0]!r}"
-    return _CheckOutcome(wrong(text), lambda: frame.where(any_of))
+    return _CheckOutcome(failed_result(text), lambda: frame.where(any_of))
 
 
 def _finding_of_keys(frame: DataFrame, check: TableCheck, total: int, keys: int, rows: int) -> _CheckOutcome:
     if not keys:
         return _CheckOutcome(CheckResult(f"no key twice in {_rows(total)}"))
     return _CheckOutcome(
-        wrong(f"{keys} keys are there more than once, in {rows} rows"), lambda: _duplicate_keys(frame, check)
+        failed_result(f"{keys} keys are there more than once, in {rows} rows"),
+        lambda: _duplicate_keys(frame, check),
     )
 
 
