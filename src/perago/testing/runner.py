@@ -26,8 +26,7 @@ from perago.runtime.attempt.contract import given_workspaces
 from perago.runtime.attempt.delivery import Executor
 from perago.runtime.observe.logs import BodyLogs, handlers_on_the_way
 from perago.runtime.process.process_state import preserving_process_state
-from perago.testing.clock import Clock
-from perago.testing.environment import TrialEnvironment
+from perago.testing.environment import Clock, TrialEnvironment
 from perago.testing.faults import Crash, Crashed, Faults, HeadMove, LostLease
 from perago.testing.lake import TrialLake
 from perago.testing.results import TrialAttempt

@@ -29,8 +29,7 @@ from perago.testing.arguments import (
     workflow_faults,
     workflow_of,
 )
-from perago.testing.clock import Clock
-from perago.testing.environment import TrialEnvironment
+from perago.testing.environment import Clock, TrialEnvironment
 from perago.testing.faults import Faults, renamed_argument
 from perago.testing.lake import MAIN, TrialLake
 from perago.testing.results import Changes, Trial, TrialStep, WorkflowTrial
