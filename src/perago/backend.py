@@ -73,7 +73,7 @@ class Backend(ABC):
         """Release a workflow from a process that is known to be dead, unless the server does so by itself."""
 
     @abstractmethod
-    def working_in(self, folder: Path) -> Self:
+    def with_workspace_root(self, folder: Path) -> Self:
         """Return this backend for an executor whose workdirs are below `folder`."""
 
     def open_ports(self) -> tuple[Lake, Orchestrator]:
@@ -138,7 +138,7 @@ class Embedded(Backend):
 
     def of_run(self, run_id: str) -> Embedded:
         """Return the same lake with the run's orchestrator."""
-        return replace(self, run=run_id, settings=of_a_run(self.settings))
+        return replace(self, run=run_id, settings=run_settings(self.settings))
 
     def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Embedded:
         """Return self, because publish budgets do not apply to the embedded servers."""
@@ -149,7 +149,7 @@ class Embedded(Backend):
         with closing(self.open_orchestrator()) as orchestrator:
             orchestrator.take_over(workflow_id, "the process that ran it is gone")
 
-    def working_in(self, folder: Path) -> Embedded:
+    def with_workspace_root(self, folder: Path) -> Embedded:
         """Return this backend for an executor whose workdirs are below `folder`."""
         return replace(self, settings=replace(self.settings, workspace_root=folder))
 
@@ -201,7 +201,7 @@ class Real(Backend):
 
     def of_run(self, run_id: str) -> Real:
         """Return this backend with a run's settings. All runs share the same servers."""
-        return replace(self, settings=of_a_run(self.settings))
+        return replace(self, settings=run_settings(self.settings))
 
     def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Real:
         """Return this backend with the timeouts from these tasks' publish budgets."""
@@ -212,7 +212,7 @@ class Real(Backend):
     def take_over(self, workflow_id: str) -> None:
         """Do nothing, because Conductor times out the attempts of dead workers when their leases expire."""
 
-    def working_in(self, folder: Path) -> Real:
+    def with_workspace_root(self, folder: Path) -> Real:
         """Return this backend for an executor whose workdirs are below `folder`."""
         return replace(self, settings=replace(self.settings, workspace_root=folder))
 
@@ -222,7 +222,7 @@ def for_short_run(settings: Settings) -> Settings:
     return replace(settings, spark_session="quick") if settings.spark_session == "auto" else settings
 
 
-def of_a_run(settings: Settings) -> Settings:
+def run_settings(settings: Settings) -> Settings:
     """Return settings for the worker of one run.
 
     Invalid input is a terminal failure there, because every retry would run the same code.

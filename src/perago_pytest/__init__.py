@@ -40,6 +40,6 @@ def perago_lake(perago_worker: TrialWorker) -> TrialLake:
 @pytest.fixture(scope="session")
 def perago_spark() -> Any:
     """The one Spark session of this test process, which trials of Spark tasks also use."""
-    from perago.testing.shared_spark import shared_session
+    from perago.testing.environment import shared_session
 
     return shared_session()

@@ -26,7 +26,7 @@ from perago.declare.checks import (
     PathCheck,
     Phase,
     Tree,
-    evaluated,
+    evaluate_checks,
     label,
     needs_path,
     run_checks,
@@ -206,7 +206,7 @@ def test_every_check_says_what_it_found_up_to_the_one_that_fails(tmp_path: Path)
 
     found: list[CheckRecord] = []
     with pytest.raises(PostGuardrailViolation):
-        found.extend(evaluated("post", checks, FolderTree(tmp_path)))
+        found.extend(evaluate_checks("post", checks, FolderTree(tmp_path)))
 
     *held, failed = [(one.found, one.passed) for one in found]
     assert held == [("1 file", True), ("2 paths", True), ("no paths", True), ("", True)]
@@ -220,7 +220,7 @@ def test_what_an_author_raises_in_a_check_on_purpose_is_found_too(tmp_path: Path
 
     found: list[CheckRecord] = []
     with pytest.raises(TaskFailed):
-        found.extend(evaluated("pre", [late], FolderTree(tmp_path)))
+        found.extend(evaluate_checks("pre", [late], FolderTree(tmp_path)))
 
     assert [(one.phase, one.found, one.passed) for one in found] == [("pre", "the supplier is late", False)]
 
@@ -247,7 +247,7 @@ class Odd:
 def test_what_a_check_of_an_author_says_is_kept_as_nothing_but_text() -> None:
     found: list[CheckRecord] = []
     with pytest.raises(PostGuardrailViolation, match=r"odd\(\) failed: \['a.csv', 'b.csv'\]"):
-        found.extend(evaluated("post", [Odd()], TREE))
+        found.extend(evaluate_checks("post", [Odd()], TREE))
 
     assert [(type(one.label), type(one.found)) for one in found] == [(str, str)]
     assert found[0].label == "odd()"

@@ -21,7 +21,7 @@ from perago import (
     task,
     write_taskdef,
 )
-from perago.declare.taskdef import declaration_warnings, difference, merged, taskdef_warnings
+from perago.declare.taskdef import declaration_warnings, difference, merge_taskdef, taskdef_warnings
 
 
 class Item(BaseModel):
@@ -260,11 +260,11 @@ def test_a_schema_differs_both_ways() -> None:
 def test_what_others_set_on_the_server_is_kept_when_merged() -> None:
     wanted = build_taskdef(FULL)
 
-    sent = merged(wanted, {"retryCount": 1, "inputTemplate": {"a": 1}})
+    sent = merge_taskdef(wanted, {"retryCount": 1, "inputTemplate": {"a": 1}})
 
     assert sent["retryCount"] == 7
     assert sent["inputTemplate"] == {"a": 1}
-    assert merged(wanted, None) == wanted
+    assert merge_taskdef(wanted, None) == wanted
 
 
 @pytest.mark.parametrize(

@@ -13,14 +13,21 @@ from pydantic import BaseModel, field_validator
 from perago.declare.checks import PathCheck, run_checks
 from perago.declare.file_tree import FolderTree
 from perago.declare.payload import parse_params
-from perago.declare.user_code import LINE_CHARS, MOST_LINES, author_code, author_lines, described, where
+from perago.declare.user_code import (
+    LINE_CHARS,
+    MOST_LINES,
+    describe_with_place,
+    user_code,
+    user_code_place,
+    user_traceback,
+)
 from perago.errors import PeragoError, PostGuardrailViolation, TaskFailed
 from tests.support.sources import OUR_FILES
 
 
 def caught(code: Callable[[], object]) -> Exception:
     """What comes out of an author's code, as Perago catches it."""
-    with pytest.raises(Exception) as raised, author_code("the task"):  # noqa: PT011 - any
+    with pytest.raises(Exception) as raised, user_code("the task"):  # noqa: PT011 - any
         code()
     # pytest's own frames are not those of a worker, where ours come first.
     error = raised.value
@@ -93,7 +100,7 @@ def test_the_reason_names_the_authors_last_line_and_the_lines_show_the_rest(
 ) -> None:
     error = caught(code)
 
-    said, lines = described(error), author_lines(error)
+    said, lines = describe_with_place(error), user_traceback(error)
     text = "\n".join(lines)
 
     before, _, after = reason.partition("HERE")
@@ -114,8 +121,8 @@ def test_a_check_that_raises_is_named_with_its_line_and_shows_its_own_traceback(
     assert isinstance(error, PostGuardrailViolation)
     assert f"({HERE}:" in str(error)
     assert "in bad_row)" in str(error)
-    assert author_lines(error)[-2:] == ["ValueError: bad row", "in the second line"]
-    assert author_lines(error)[0] == "Traceback (most recent call last):"
+    assert user_traceback(error)[-2:] == ["ValueError: bad row", "in the second line"]
+    assert user_traceback(error)[0] == "Traceback (most recent call last):"
 
 
 def test_what_no_code_of_an_author_raised_has_no_traceback(tmp_path: object) -> None:
@@ -124,8 +131,8 @@ def test_what_no_code_of_an_author_raised_has_no_traceback(tmp_path: object) -> 
         run_checks("pre", [check], FolderTree(tmp_path))  # type: ignore[arg-type]
     except PeragoError as error:
         ours = error.with_traceback(error.__traceback__.tb_next if error.__traceback__ else None)
-        assert author_lines(ours) == []
-        assert where(ours) == ""
+        assert user_traceback(ours) == []
+        assert user_code_place(ours) == ""
     else:
         pytest.fail("the check holds")
 
@@ -136,15 +143,15 @@ def test_what_an_author_raises_on_purpose_says_what_they_wrote() -> None:
 
     error = caught(give_up)
 
-    assert described(error) == "the supplier has sent nothing"
-    assert "in give_up" in "\n".join(author_lines(error))
+    assert describe_with_place(error) == "the supplier has sent nothing"
+    assert "in give_up" in "\n".join(user_traceback(error))
 
 
 def test_a_traceback_is_cut_in_the_middle() -> None:
     def long() -> None:
         raise ValueError("\n".join(map(str, range(10 * MOST_LINES))))
 
-    lines = author_lines(caught(long))
+    lines = user_traceback(caught(long))
 
     assert len(lines) == MOST_LINES + 1
     assert lines[0] == "Traceback (most recent call last):"
@@ -165,15 +172,15 @@ def test_an_error_whose_attributes_leave_the_process_still_ends_the_attempt_as_i
 
     error = caught(leave)
 
-    assert author_lines(error) == []
-    assert described(error).startswith("Leaves: as asked")
+    assert user_traceback(error) == []
+    assert describe_with_place(error).startswith("Leaves: as asked")
 
 
 def test_a_secret_that_stands_where_a_line_is_cut_is_masked_first() -> None:
     def give_away() -> None:
         raise ValueError("x" * (LINE_CHARS - len("ValueError: ") - 3) + "hush-hush")
 
-    lines = author_lines(caught(give_away), lambda text: text.replace("hush-hush", "***"))
+    lines = user_traceback(caught(give_away), lambda text: text.replace("hush-hush", "***"))
 
     assert lines[-1].endswith("x***")
     assert not [line for line in lines if "hus" in line]
@@ -183,7 +190,7 @@ def test_a_text_of_millions_of_lines_is_cut_before_it_is_looked_at_line_by_line(
     def long() -> None:
         raise ValueError("first\n" + "x\n" * 1_000_000 + "last")
 
-    lines = author_lines(caught(long))
+    lines = user_traceback(caught(long))
 
     assert "ValueError: first" in lines
     assert lines[-1] == "last"

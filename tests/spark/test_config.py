@@ -39,25 +39,25 @@ def test_packages_come_after_those_of_the_operator_wherever_they_are_set(
 ) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.jars.packages io.delta:delta:4\n")
 
-    in_file = OURS.resolved_by_ivy(LOCAL, environ)
-    said = OURS.resolved_by_ivy({**LOCAL, "spark.jars.packages": "a:b:1"}, environ)
+    in_file = OURS.with_packages(LOCAL, environ)
+    said = OURS.with_packages({**LOCAL, "spark.jars.packages": "a:b:1"}, environ)
 
     ours = "org.example:reads:1.0,org.example:writes:2.1"
     assert in_file["spark.jars.packages"] == f"io.delta:delta:4,{ours}"
     assert said["spark.jars.packages"] == f"a:b:1,{ours}"
     assert said["spark.jars.excludes"] == "org.example:bundle"
-    assert Packages().resolved_by_ivy(LOCAL, environ) == LOCAL
+    assert Packages().with_packages(LOCAL, environ) == LOCAL
 
 
 def test_the_files_that_were_found_are_given_to_the_next_session(
     environ: dict[str, str], jars: list[Path]
 ) -> None:
-    assert OURS.by_their_files(LOCAL, environ) is None
+    assert OURS.with_cached_jars(LOCAL, environ) is None
 
     OURS.remember_files(LOCAL, environ, started(jars))
 
-    here = OURS.by_their_files(LOCAL, environ)
-    there = OURS.by_their_files({"spark.master": "spark://head:7077"}, environ)
+    here = OURS.with_cached_jars(LOCAL, environ)
+    there = OURS.with_cached_jars({"spark.master": "spark://head:7077"}, environ)
     assert here is not None
     assert there is not None
     # On this machine they are where they are; executors elsewhere get them from the driver.
@@ -84,7 +84,7 @@ def test_a_list_that_is_no_longer_true_counts_for_nothing(
         }
         kept.write_text(text[damage])
 
-    assert OURS.by_their_files(LOCAL, environ) is None
+    assert OURS.with_cached_jars(LOCAL, environ) is None
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_what_the_operator_says_of_packages_is_never_answered_with_a_list_made_w
 ) -> None:
     OURS.remember_files(LOCAL, environ, started(jars))
 
-    assert OURS.by_their_files({**LOCAL, **other}, environ) is None
+    assert OURS.with_cached_jars({**LOCAL, **other}, environ) is None
     (tmp_path / "spark-defaults.conf").write_text("".join(f"{key} {value}\n" for key, value in other.items()))
-    assert OURS.by_their_files(LOCAL, environ) is None
+    assert OURS.with_cached_jars(LOCAL, environ) is None
 
 
 def test_a_session_that_was_started_with_something_else_leaves_no_list(
@@ -127,7 +127,7 @@ def test_a_folder_that_cannot_be_written_is_no_error(
 
     OURS.remember_files(LOCAL, environ, started(jars))
 
-    assert OURS.by_their_files(LOCAL, environ) is None
+    assert OURS.with_cached_jars(LOCAL, environ) is None
 
 
 def test_the_list_tells_sizes_by_address(environ: dict[str, str], jars: list[Path], tmp_path: Path) -> None:

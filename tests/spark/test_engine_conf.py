@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perago.settings import load_settings
-from perago.spark.engine_context import EngineContext, failing
+from perago.spark.engine_context import EngineContext, with_max_failures
 from perago.spark.worker_engine import SparkJobs, lost_reason
 from perago.spark_defaults import parse_conf
 
@@ -24,7 +24,7 @@ from perago.spark_defaults import parse_conf
     ],
 )
 def test_a_local_master_gives_a_task_up_as_clusters_are_told_to(master: str, meant: str) -> None:
-    assert failing(master, 1) == meant
+    assert with_max_failures(master, 1) == meant
 
 
 def test_what_a_workers_jobs_need_wins_over_what_is_configured(tmp_path: Path) -> None:

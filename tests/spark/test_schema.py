@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from perago import GuardrailViolation, SparkWorkspace, TaskDefinitionError, TaskFailed
-from perago.spark.schema import declared
+from perago.spark.schema import declared_schema
 from perago.spark.session import Sessions
 from tests.support.spark_world import jobs_run
 
@@ -143,7 +143,8 @@ class Everything(BaseModel):
 
 def test_every_type_of_a_model_has_its_column_type() -> None:
     found = {
-        field.name: (field.dataType.simpleString(), field.nullable) for field in declared(Everything).struct
+        field.name: (field.dataType.simpleString(), field.nullable)
+        for field in declared_schema(Everything).struct
     }
 
     assert found == {
@@ -165,14 +166,14 @@ def test_every_type_of_a_model_has_its_column_type() -> None:
 
 def test_what_is_no_schema_is_refused_by_name() -> None:
     with pytest.raises(TaskDefinitionError, match="must be a pydantic model or a StructType"):
-        declared({"user": "string"})
+        declared_schema({"user": "string"})
 
     class Odd(BaseModel):
         either: int | str
 
     with pytest.raises(TaskDefinitionError, match=r"Odd\.either: .* has no column type in Spark"):
-        declared(Odd)
-    assert declared(StructType([StructField("a", StringType())])).exact
+        declared_schema(Odd)
+    assert declared_schema(StructType([StructField("a", StringType())])).exact
 
 
 class Priced(BaseModel):
@@ -183,7 +184,7 @@ class Priced(BaseModel):
 
 
 def test_digits_and_places_of_a_decimal_are_those_of_its_column(workspace: SparkWorkspace) -> None:
-    fields = {field.name: field.dataType.simpleString() for field in declared(Priced).struct}
+    fields = {field.name: field.dataType.simpleString() for field in declared_schema(Priced).struct}
     assert fields == {
         "price": "decimal(15,2)",
         "rate": "decimal(5,4)",
@@ -210,7 +211,7 @@ def test_a_decimal_that_no_column_can_hold_is_refused_by_name(wrong: dict[str, i
         price: Decimal = Field(**wrong)
 
     with pytest.raises(TaskDefinitionError, match=r"Odd\.price: .* both max_digits"):
-        declared(Odd)
+        declared_schema(Odd)
 
 
 @pytest.mark.parametrize("format", ["parquet", "orc"])

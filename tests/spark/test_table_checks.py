@@ -22,7 +22,7 @@ from perago import (
     require_values,
     task,
 )
-from perago.declare.checks import Check, FolderTree, evaluated, run_checks
+from perago.declare.checks import Check, FolderTree, evaluate_checks, run_checks
 from perago.spark.session import Sessions
 from perago.spark.table_audit import AuditedTree, Auditor
 from tests.support.spark_world import Made, Params, SparkWorld, failed, jobs_run
@@ -73,7 +73,7 @@ def test_checks_that_hold_say_what_was_counted(workspace: SparkWorkspace, sessio
     folder = Path(workspace.base.removeprefix("file://"))
     tree = AuditedTree(FolderTree(folder), Auditor(workspace, sessions.for_checks, HOLDING))
 
-    found = [one.found for one in evaluated("post", HOLDING, tree)]
+    found = [one.found for one in evaluate_checks("post", HOLDING, tree)]
 
     assert found == [
         "2 of 3 columns",

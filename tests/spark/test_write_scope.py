@@ -12,7 +12,7 @@ from perago.errors import PostGuardrailViolation
 from perago.lake.local.lake import LocalLake
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
-from perago.spark.write_scope import check_outside, reset
+from perago.spark.write_scope import check_write_scope, restore_objects
 from tests.support.lake_work import Work
 
 INPUT = {
@@ -59,7 +59,7 @@ def test_a_change_outside_is_refused_by_name(work: Work, prefix: str, put: str) 
     with pytest.raises(
         PostGuardrailViolation, match=rf"changed {put}: outside its prefix /{prefix.rstrip('/')}"
     ):
-        check_outside(work.lake, workspace, "staging")
+        check_write_scope(work.lake, workspace, "staging")
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_a_deletion_outside_is_refused_by_name(work: Work, prefix: str, path: st
     workspace = staged(work, prefix)
     work.lake.delete(work.repository, "staging", [path])
     with pytest.raises(PostGuardrailViolation, match=path):
-        check_outside(work.lake, workspace, "staging")
+        check_write_scope(work.lake, workspace, "staging")
 
 
 def test_of_many_the_first_few_are_named(work: Work) -> None:
     workspace = staged(work, "audio/")
     work.put("staging", {f"b/{number}": b"x" for number in range(9)})
     with pytest.raises(PostGuardrailViolation, match="b/0, b/1, b/2, b/3, b/4 and more: outside"):
-        check_outside(work.lake, workspace, "staging")
+        check_write_scope(work.lake, workspace, "staging")
 
 
 @pytest.mark.parametrize("prefix", ["audio/", "audio/clips/", ""])
@@ -90,16 +90,16 @@ def test_changes_inside_pass_whatever_they_are_called(work: Work, prefix: str) -
     workspace = staged(work, prefix)
     inside = {f"{prefix}new": b"1", f"{prefix}\U0010ffff/last": b"1", f"{prefix}clips/1": b"2"}
     work.put("staging", inside)
-    assert check_outside(work.lake, workspace, "staging") == []
+    assert check_write_scope(work.lake, workspace, "staging") == []
 
 
 def test_markers_of_the_folders_above_become_what_they_were(work: Work) -> None:
     workspace = staged(work, "audio/clips/today/")
     work.lake.delete(work.repository, "staging", ["audio/"])
     work.put("staging", {"audio/clips/": b"", "audio/clips/today/new": b"1"})
-    above = check_outside(work.lake, workspace, "staging")
+    above = check_write_scope(work.lake, workspace, "staging")
     assert above == ["audio/", "audio/clips/"]
-    reset(work.lake, workspace, "staging", above)
+    restore_objects(work.lake, workspace, "staging", above)
     assert set(work.paths("staging")) == {*INPUT, "audio/clips/today/new"}
 
 
@@ -128,7 +128,7 @@ def test_with_writes_any_change_elsewhere_is_refused_by_name(work: Work, put: st
     good = ["audio/out", "audio/out/1", "audio/sets/a/1", "audio/one.csv", "audio/one.csv/part-0"]
     work.put("staging", {put: b"written", **dict.fromkeys(good, b"written")})
     with pytest.raises(PostGuardrailViolation) as refused:
-        check_outside(work.lake, workspace, "staging")
+        check_write_scope(work.lake, workspace, "staging")
     assert f"the task changed {named}, outside what it may change (one.csv, out, sets/a)" in str(
         refused.value
     )
@@ -139,7 +139,7 @@ def test_with_writes_a_deletion_elsewhere_is_refused_by_name(work: Work, path: s
     workspace = staged(work, "audio/", NARROW)
     work.lake.delete(work.repository, "staging", [path])
     with pytest.raises(PostGuardrailViolation, match=f"changed /?{path.removeprefix('audio/')}, outside"):
-        check_outside(work.lake, workspace, "staging")
+        check_write_scope(work.lake, workspace, "staging")
 
 
 def test_with_writes_changes_inside_pass_whatever_they_are_called(work: Work) -> None:
@@ -147,32 +147,32 @@ def test_with_writes_changes_inside_pass_whatever_they_are_called(work: Work) ->
     names = ["new", "deep/new", "\U0010ffff", "\U0010ffff/last", "\U0010ffffz"]
     inside = {f"audio/{root}/{name}": b"1" for root in ("out", "sets/a") for name in names}
     work.put("staging", {**inside, "audio/one.csv": b"1"})
-    assert check_outside(work.lake, workspace, "staging") == []
+    assert check_write_scope(work.lake, workspace, "staging") == []
 
 
 def test_of_a_repository_that_is_the_prefix_writes_are_all_that_may_change(work: Work) -> None:
     workspace = staged(work, "", View("", reads=(), writes=("z",)))
     work.put("staging", {"z/1": b"2"})
-    assert check_outside(work.lake, workspace, "staging") == []
+    assert check_write_scope(work.lake, workspace, "staging") == []
     work.put("staging", {"zz": b"1"})
     with pytest.raises(PostGuardrailViolation, match=r"changed zz, outside what it may change \(z\)"):
-        check_outside(work.lake, workspace, "staging")
+        check_write_scope(work.lake, workspace, "staging")
 
 
 def test_with_writes_the_first_few_of_many_are_named(work: Work) -> None:
     workspace = staged(work, "audio/", NARROW)
     work.put("staging", {f"audio/n{number}": b"x" for number in range(9)})
     with pytest.raises(PostGuardrailViolation, match="changed n0, n1, n2, n3, n4 and more, outside"):
-        check_outside(work.lake, workspace, "staging")
+        check_write_scope(work.lake, workspace, "staging")
 
 
 def test_markers_of_the_folders_above_writes_become_what_they_were(work: Work) -> None:
     workspace = staged(work, "audio/", NARROW)
     work.lake.delete(work.repository, "staging", ["audio/"])
     work.put("staging", {"audio/sets/": b"", "audio/sets/a/": b"", "audio/sets/a/1": b"1"})
-    above = check_outside(work.lake, workspace, "staging")
+    above = check_write_scope(work.lake, workspace, "staging")
     assert above == ["audio/", "audio/sets/"]
-    reset(work.lake, workspace, "staging", above)
+    restore_objects(work.lake, workspace, "staging", above)
     assert set(work.paths("staging")) == {*INPUT, "audio/sets/a/", "audio/sets/a/1"}
 
 
@@ -180,4 +180,4 @@ def test_a_marker_that_is_not_above_what_may_change_is_a_change(work: Work) -> N
     workspace = staged(work, "audio/", NARROW)
     work.put("staging", {"audio/clips/": b""})
     with pytest.raises(PostGuardrailViolation, match="changed clips/, outside"):
-        check_outside(work.lake, workspace, "staging")
+        check_write_scope(work.lake, workspace, "staging")

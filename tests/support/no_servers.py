@@ -20,7 +20,7 @@ class NoServers:
     settings: Settings
     embedded: bool = True
 
-    def working_in(self, folder: Path) -> NoServers:
+    def with_workspace_root(self, folder: Path) -> NoServers:
         return self
 
     def open_ports(self) -> tuple[Lake, Orchestrator]:

@@ -147,11 +147,11 @@ class TestLanes:
         assert self.kinds(rows) == [["replaced"], []]
 
     def test_a_parallel_publication_leads_past_the_others_to_its_base(self) -> None:
-        rows = [self.row("d", passed=2, base="a"), self.row("c"), self.row("b"), self.row("a")]
+        rows = [self.row("d", rebased_over=2, base="a"), self.row("c"), self.row("b"), self.row("a")]
         assert [kinds[1:] for kinds in self.kinds(rows)] == [["beside"]] * 4
 
     def test_a_base_on_another_page_is_led_to_until_the_end_of_this_one(self) -> None:
-        rows = [self.row("d", passed=5, base="elsewhere"), self.row("c")]
+        rows = [self.row("d", rebased_over=5, base="elsewhere"), self.row("c")]
         assert [kinds[1:] for kinds in self.kinds(rows, more=True)] == [["beside"]] * 2
 
     def test_no_rows_draw_nothing(self) -> None:

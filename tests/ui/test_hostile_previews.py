@@ -18,7 +18,7 @@ from perago.lake.local.lake import LocalLake
 from perago.testing.lake import put_objects
 from perago.ui import parquet_preview
 from perago.ui.rendering import pretty
-from perago.ui.text_preview import INDENTED, indented
+from perago.ui.text_preview import MAX_INDENTED_CHARS, indent_json
 from tests.support.asking import asking
 from tests.support.furnished import table_bytes
 from tests.support.processes import command, descendants
@@ -143,7 +143,7 @@ WIDE = "[" * 45 + ",".join(["1"] * 20_000) + "]" * 45
 @pytest.mark.parametrize("text", [DEEP, WIDE], ids=["deep", "wide"])
 def test_json_that_grows_when_it_is_indented_is_shown_as_it_is(tmp_path: Path, text: str) -> None:
     assert len(text) < 64 * 1024
-    assert indented(text) == text
+    assert indent_json(text) == text
     with closing(LocalLake(tmp_path / "lake")) as lake:
         lake.create_repository("music")
         put_objects(lake, "music", "main", {"some.json": text}, folder=tmp_path / "uploads")
@@ -165,7 +165,7 @@ def test_params_and_results_of_great_depth_make_no_large_text() -> None:
 
 def test_ordinary_json_is_indented() -> None:
     assert (
-        indented('{"a":[1,{"b":"]]]]\\"[[["}]}')
+        indent_json('{"a":[1,{"b":"]]]]\\"[[["}]}')
         == '{\n  "a": [\n    1,\n    {\n      "b": "]]]]\\"[[["\n    }\n  ]\n}'
     )
-    assert len(indented(json.dumps(list(range(9000))))) < INDENTED
+    assert len(indent_json(json.dumps(list(range(9000))))) < MAX_INDENTED_CHARS

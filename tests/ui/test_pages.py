@@ -14,7 +14,7 @@ from perago.runtime.runs.record import Run, RunEnd, runs_folder, save_end, save_
 from perago.ui import parquet_preview
 from perago.ui.graph import graph_of
 from perago.ui.preview import FIRST_BYTES
-from perago.ui.rendering import link, shown
+from perago.ui.rendering import escape_hidden, link
 from perago.ui.text_preview import is_text, table_of
 from tests.support.asking import asking
 from tests.support.furnished import FILES, Furnished, put_files, table_bytes
@@ -173,7 +173,7 @@ class TestLooks:
 
 class TestWords:
     def test_what_hides_or_turns_text_is_written_out(self) -> None:
-        assert shown("a\u202eb\u200bc\x00d\ud800") == "a\\u202eb\\u200bc\\x00d\\ud800"
+        assert escape_hidden("a\u202eb\u200bc\x00d\ud800") == "a\\u202eb\\u200bc\\x00d\\ud800"
 
     def test_a_link_keeps_every_name_whole(self) -> None:
         assert (

@@ -42,7 +42,7 @@ def check(targets: CheckTargets, as_json: AsJson = False) -> None:
         )
     else:
         _print(found, workflows)
-    if found.errors or any(workflow.wrong for workflow in workflows):
+    if found.errors or any(workflow.has_errors for workflow in workflows):
         raise typer.Exit(output.FAILED)
 
 

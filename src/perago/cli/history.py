@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, RepositoryAt, Root, read_repository, when
+from perago.cli.options import AsJson, Remote, RepositoryAt, Root, format_time, read_repository
 from perago.cli.server_choice import open_lake_to_read
 from perago.protocol.metadata import FENCE, KEY
 from perago.runtime.lake_lookup import suggesting_existing_names
@@ -49,4 +49,4 @@ def history(
     for commit in commits:
         key = commit.metadata.get(KEY)
         signed = f"  [{key}, fence {commit.metadata.get(FENCE, '?')}]" if key else ""
-        output.say(f"{commit.id}  {when(commit.created)}  {commit.message}{signed}")
+        output.say(f"{commit.id}  {format_time(commit.created)}  {commit.message}{signed}")

@@ -86,11 +86,11 @@ def map_(
             return
         if not resume:
             choice.agree(f"Run {task.name} on {len(rows[:limit])} branches there?")
-        wanted = _wanted((module, task), rows, where, retries)
+        request = _map_request((module, task), rows, where, retries)
         with locked_run_file(
-            outcomes, wanted.fresh(_address(lake, where), time.time()), resume=resume
+            outcomes, request.fresh(_address(lake, where), time.time()), resume=resume
         ) as run_file:
-            mapped = wanted.begin(lake, run_file)
+            mapped = request.begin(lake, run_file)
             left = mapped.left(limit)
             view = MapView(len(left), quiet=as_json)
             try:
@@ -136,7 +136,7 @@ def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings)
     return rows_of(task, read_table(table), text=format_of(table) == "csv")
 
 
-def _wanted(
+def _map_request(
     what: tuple[str, TaskDefinition], rows: list[Row], where: Embedded | Real, retries: int | None
 ) -> MapRequest:
     from perago.assembly import max_result_bytes

@@ -87,6 +87,6 @@ def warn_about(tasks: Iterable[TaskDefinition], of: Warnings = taskdef_warnings)
             output.warn(text)
 
 
-def when(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """Format a timestamp as human-readable text, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")

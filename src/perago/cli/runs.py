@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, Root, Yes, duration, when
+from perago.cli.options import AsJson, Remote, Root, Yes, duration, format_time
 from perago.cli.server_choice import ServerChoice, refuse_without_terminal, servers_to_read
 from perago.settings import load_settings
 
@@ -95,7 +95,7 @@ def _lines(rows: list[RunRow]) -> list[str]:
     table = [
         (
             row.id,
-            when(row.started) if row.started else "-",
+            format_time(row.started) if row.started else "-",
             row.workflow,
             row.status,
             took(row.seconds) or "-",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, Root, RunName, when
+from perago.cli.options import AsJson, Remote, Root, RunName, format_time
 from perago.cli.server_choice import servers_to_read
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def _head(found: RunHandle, state: WorkflowState) -> Iterator[tuple[str, str | N
     status = f"stopped; {resume}" if resume else state.status
     yield f"status {status}" + (f" in {took}" if took else ""), STYLES.get(state.status, "red")
     if state.started is not None:
-        yield f"started {when(state.started)} UTC", None
+        yield f"started {format_time(state.started)} UTC", None
 
 
 def _steps(attempts: Sequence[LoggedAttempt]) -> Iterator[tuple[str, str | None]]:

@@ -138,7 +138,7 @@ class CheckedWorkflow:
     diagnostics: Sequence[WorkflowDiagnostic]
 
     @property
-    def wrong(self) -> bool:
+    def has_errors(self) -> bool:
         """True if the workflow has errors and cannot run."""
         return any(diagnostic.level == "error" for diagnostic in self.diagnostics)
 

@@ -3,8 +3,8 @@
 A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that raises if
 the check does not hold.  A check that measures something also has `finding(tree)`, which is called instead of
 `violation(tree)`.  A check that fails before the body raises `PreGuardrailViolation` (terminal), and one that fails
-after it raises `PostGuardrailViolation`.  The author's `TaskFailed` passes through both.  `evaluated` yields the result
-of every check, so that users also see the figures of the checks that passed.
+after it raises `PostGuardrailViolation`.  The author's `TaskFailed` passes through both.  `evaluate_checks` yields the
+result of every check, so that users also see the figures of the checks that passed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perago.declare.diagnostics import Diagnostic, calling_place, report
 from perago.declare.file_tree import FolderTree as FolderTree
 from perago.declare.file_tree import ListingTree as ListingTree
 from perago.declare.file_tree import Tree, literal_folder, may_match_in
-from perago.declare.user_code import ctrl_c_is_live, described
+from perago.declare.user_code import ctrl_c_is_live, describe_with_place
 from perago.errors import (
     GuardrailViolation,
     PostGuardrailViolation,
@@ -53,25 +53,25 @@ class CheckResult:
     passed: bool = True
 
     @property
-    def wrong(self) -> str | None:
+    def violation(self) -> str | None:
         """The violation, or None if the check passed."""
         return None if self.passed else self.text
 
 
-def wrong(text: str) -> CheckResult:
+def failed_result(text: str) -> CheckResult:
     """Return the result of a failed check."""
     return CheckResult(text, passed=False)
 
 
 @runtime_checkable
-class Measuring(Protocol):
+class MeasuringCheck(Protocol):
     """A check that reports figures whether it passes or fails."""
 
     def finding(self, tree: Tree) -> CheckResult:
         """Evaluate the check on the tree."""
 
 
-def counted(things: Sized | int, one: str, many: str = "") -> str:
+def format_count(things: Sized | int, one: str, many: str = "") -> str:
     """Return a number with its noun: "1 path", "3 paths", "no paths"."""
     number = things if isinstance(things, int) else len(things)
     return f"{number or 'no'} {one if number == 1 else many or one + 's'}"
@@ -130,15 +130,23 @@ class PathCheck:
 
     def violation(self, tree: Tree) -> str | None:
         """Return the violation, including what was found instead, or None if the check passes."""
-        return self.finding(tree).wrong
+        return self.finding(tree).violation
 
     def finding(self, tree: Tree) -> CheckResult:
         """Return the number of paths, or the violation with what was found instead."""
         match self.kind:
             case "require_file":
-                return CheckResult("1 file") if tree.is_file(self.pattern) else self._not_a("file", tree)
+                return (
+                    CheckResult("1 file")
+                    if tree.is_file(self.pattern)
+                    else self._missing_result("file", tree)
+                )
             case "require_dir":
-                return CheckResult("1 folder") if tree.is_dir(self.pattern) else self._not_a("folder", tree)
+                return (
+                    CheckResult("1 folder")
+                    if tree.is_dir(self.pattern)
+                    else self._missing_result("folder", tree)
+                )
             case "require_glob" | "forbid_glob":
                 return self._count(tree)
 
@@ -149,23 +157,23 @@ class PathCheck:
             for root in view.roots
         )
 
-    def _not_a(self, wanted: str, tree: Tree) -> CheckResult:
+    def _missing_result(self, wanted: str, tree: Tree) -> CheckResult:
         other = "folder" if wanted == "file" else "file"
         there = tree.is_dir(self.pattern) if wanted == "file" else tree.is_file(self.pattern)
         if there:
-            return wrong(f"it is a {other}, not a {wanted}")
-        return wrong(f"there is no such {wanted}; {_nearby(tree, self.pattern)}")
+            return failed_result(f"it is a {other}, not a {wanted}")
+        return failed_result(f"there is no such {wanted}; {_describe_nearby(tree, self.pattern)}")
 
     def _count(self, tree: Tree) -> CheckResult:
         most = self.max_count if self.kind == "require_glob" else self.max_count or 0
         matches = sorted(tree.glob(self.pattern))
         if len(matches) < (self.min_count or 0):
-            found = f"it matched {_some(matches)}, {self.min_count} or more are required"
-            return wrong(f"{found}; {_nearby(tree, self.pattern)}")
+            found = f"it matched {_list_matches(matches)}, {self.min_count} or more are required"
+            return failed_result(f"{found}; {_describe_nearby(tree, self.pattern)}")
         if most is not None and len(matches) > most:
             allowed = "none is allowed" if most == 0 else f"at most {most} are allowed"
-            return wrong(f"it matched {_some(matches)}, {allowed}")
-        return CheckResult(counted(matches, "path"))
+            return failed_result(f"it matched {_list_matches(matches)}, {allowed}")
+        return CheckResult(format_count(matches, "path"))
 
 
 def require_file(path: str | os.PathLike[str]) -> PathCheck:
@@ -192,26 +200,26 @@ def forbid_glob(pattern: str | os.PathLike[str], *, max_count: int = 0) -> PathC
 
 def run_checks(phase: Phase, checks: Sequence[Check], tree: Tree, params: object = None) -> None:
     """Run the checks in order.  Raises the phase's violation, or `TaskFailed`, for the first check that fails."""
-    for _ in evaluated(phase, checks, tree, params):
+    for _ in evaluate_checks(phase, checks, tree, params):
         pass
 
 
-def evaluated(
+def evaluate_checks(
     phase: Phase, checks: Sequence[Check], tree: Tree, params: object = None
 ) -> Iterator[CheckRecord]:
     """Yield the result of each check.  Raises the phase's violation, or `TaskFailed`, after the first failed check."""
     violation = PreGuardrailViolation if phase == "pre" else PostGuardrailViolation
     live = ctrl_c_is_live()
     for check in checks:
-        name = _plain(label(check))
+        name = _plain_text(label(check))
         failed: BaseException | None = None
         try:
-            found = _looked(check, tree, params)
+            found = _evaluate_check(check, tree, params)
         except BaseException as error:
             if live and isinstance(error, KeyboardInterrupt):
                 raise
-            failed, found = error, wrong(described(error))
-        found = CheckResult(_plain(found.text), found.passed)
+            failed, found = error, failed_result(describe_with_place(error))
+        found = CheckResult(_plain_text(found.text), found.passed)
         yield CheckRecord(phase, name, found.text, passed=found.passed)
         if isinstance(failed, TaskFailed):
             raise failed
@@ -258,16 +266,16 @@ def not_a_check(value: object) -> str | None:
     return None
 
 
-def _looked(check: Check, tree: Tree, params: object) -> CheckResult:
-    if isinstance(check, TreeCheck) and isinstance(check, Measuring):
+def _evaluate_check(check: Check, tree: Tree, params: object) -> CheckResult:
+    if isinstance(check, TreeCheck) and isinstance(check, MeasuringCheck):
         found = check.finding(tree)
         if isinstance(found, CheckResult):  # an author's check may use that name for something else
             return found
-    no = check.violation(tree) if isinstance(check, TreeCheck) else _asked(check, tree, params)
-    return CheckResult() if no is None else wrong(no)
+    no = check.violation(tree) if isinstance(check, TreeCheck) else _call_check(check, tree, params)
+    return CheckResult() if no is None else failed_result(no)
 
 
-def _plain(text: object) -> str:
+def _plain_text(text: object) -> str:
     """Return an author's text as a plain `str`.  It leaves the process, so it must not be a user-defined subclass."""
     try:
         return "".join([str(text)])
@@ -275,7 +283,7 @@ def _plain(text: object) -> str:
         return f"a {type(text).__name__} (its text cannot be shown)"
 
 
-def _asked(check: Callable[[Path, Any], None], tree: Tree, params: object) -> str | None:
+def _call_check(check: Callable[[Path, Any], None], tree: Tree, params: object) -> str | None:
     if tree.path is None:
         raise GuardrailViolation("it wants a folder, and the workspace is a listing here")
     answer: object = check(tree.path, params)  # type: ignore[func-returns-value]
@@ -283,16 +291,16 @@ def _asked(check: Callable[[Path, Any], None], tree: Tree, params: object) -> st
 
 
 def _path_check(kind: CheckKind, path: str | os.PathLike[str], **bounds: int | None) -> PathCheck:
-    pattern, broken = _relative(path)
+    pattern, broken = _read_pattern(path)
     diagnostics = [Diagnostic(f"{kind} pattern", broken, path)] if broken else []
-    diagnostics += _wrong_bounds(kind, bounds)
+    diagnostics += _bound_diagnostics(kind, bounds)
     if diagnostics:
         report(diagnostics, calling_place())
         return PathCheck("forbid_glob", "*", max_count=0)
     return PathCheck(kind, pattern, **bounds)
 
 
-def _wrong_bounds(kind: CheckKind, bounds: dict[str, int | None]) -> list[Diagnostic]:
+def _bound_diagnostics(kind: CheckKind, bounds: dict[str, int | None]) -> list[Diagnostic]:
     for name, value in bounds.items():
         optional = (kind, name) == ("require_glob", "max_count")
         if value is None and optional:
@@ -305,14 +313,14 @@ def _wrong_bounds(kind: CheckKind, bounds: dict[str, int | None]) -> list[Diagno
     return []
 
 
-def _relative(path: object) -> tuple[str, str | None]:
+def _read_pattern(path: object) -> tuple[str, str | None]:
     if not isinstance(path, str | os.PathLike):
         return "", "must be text or a path"
     text = path.as_posix() if isinstance(path, PureWindowsPath) else str(os.fspath(path))
     return text, first_broken(text, _NO_PATTERN)
 
 
-def _nearby(tree: Tree, pattern: str) -> str:
+def _describe_nearby(tree: Tree, pattern: str) -> str:
     folder = literal_folder(pattern)
     while folder and not tree.is_dir(folder):
         folder = folder.rpartition("/")[0]
@@ -324,8 +332,8 @@ def _nearby(tree: Tree, pattern: str) -> str:
     return f"{where} holds {', '.join(names[:_NEARBY])}{more}"
 
 
-def _some(matches: Sequence[str]) -> str:
+def _list_matches(matches: Sequence[str]) -> str:
     if not matches:
         return "nothing"
     more = ", …" if len(matches) > _NEARBY else ""
-    return f"{counted(matches, 'path')} ({', '.join(islice(matches, _NEARBY))}{more})"
+    return f"{format_count(matches, 'path')} ({', '.join(islice(matches, _NEARBY))}{more})"

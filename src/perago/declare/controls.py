@@ -75,7 +75,7 @@ class TimeoutPolicy(SpecBase):
         return values
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_combination(self) -> Self:
         if 0 < self.seconds < self.response_seconds:
             rule = f"must not be above seconds ({self.seconds}): Conductor refuses it"
             raise BrokenRule("response_seconds", rule, self.response_seconds)
@@ -137,7 +137,7 @@ class PublishBudget(SpecBase):
     """Seconds between lease extensions, or a third of the response timeout if that is shorter."""
 
     @classmethod
-    def _harmless(cls) -> dict[str, Any]:
+    def _placeholder_values(cls) -> dict[str, Any]:
         return dict.fromkeys(cls.model_fields, 1) | {"safety_margin_seconds": 0}
 
     @model_validator(mode="before")

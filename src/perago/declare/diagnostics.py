@@ -1,7 +1,7 @@
 """Reports errors in declarations.
 
 Declarations are checked where they are written, so importing a module finds its errors.  A declaration with errors
-raises one `TaskDefinitionError`.  Inside a `noting()` block the errors are collected instead: the declaration
+raises one `TaskDefinitionError`.  Inside a `collect_diagnostics()` block the errors are collected instead: the declaration
 evaluates to a placeholder and the import continues, so that one run finds every error.  The text names the place, the
 task if known, the field, the value and the rule.
 """
@@ -43,7 +43,7 @@ class Diagnostic:
     def __str__(self) -> str:
         if self.value is _UNSET:
             return f"{self.field}: {self.rule}"
-        return f"{self.field} = {shortened(self.value)}: {self.rule}"
+        return f"{self.field} = {short_repr(self.value)}: {self.rule}"
 
 
 class BrokenRule(ValueError):
@@ -64,7 +64,7 @@ class SourceLocation:
     task: str | None = None
 
     def __str__(self) -> str:
-        where = f"{_from_here(self.file)}:{self.line}"
+        where = f"{_relative_path(self.file)}:{self.line}"
         return where if self.task is None else f"{where}: task {self.task!r}"
 
 
@@ -79,23 +79,23 @@ class LocatedDiagnostic:
         return self.message if self.place is None else f"{self.place}: {self.message}"
 
 
-_notebook: ContextVar[list[LocatedDiagnostic] | None] = ContextVar("perago_noted_mistakes", default=None)
+_collector: ContextVar[list[LocatedDiagnostic] | None] = ContextVar("perago_noted_mistakes", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[list[LocatedDiagnostic]]:
+def collect_diagnostics() -> Iterator[list[LocatedDiagnostic]]:
     """Collect diagnostics into the yielded list instead of raising the first."""
     diagnostics: list[LocatedDiagnostic] = []
-    token = _notebook.set(diagnostics)
+    token = _collector.set(diagnostics)
     try:
         yield diagnostics
     finally:
-        _notebook.reset(token)
+        _collector.reset(token)
 
 
 def report(diagnostics: Sequence[Diagnostic], place: SourceLocation) -> None:
-    """Raise one error with all `diagnostics`, or collect them if called inside a `noting()` block."""
-    noted = _notebook.get()
+    """Raise one error with all `diagnostics`, or collect them if called inside a `collect_diagnostics()` block."""
+    noted = _collector.get()
     if noted is None:
         raise TaskDefinitionError(f"{place}: {'; '.join(map(str, diagnostics))}") from None
     for diagnostic in diagnostics:
@@ -113,7 +113,7 @@ def calling_place() -> SourceLocation:
     return SourceLocation(file, line, _decorated_task(file, line))
 
 
-def shortened(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return the value as code, shortened if it is long."""
     name = getattr(value, "__qualname__", None) if callable(value) else None
     text = name or repr(value)
@@ -149,7 +149,7 @@ def _literal_name(call: ast.Call) -> str | None:
     return None
 
 
-def _from_here(file: str) -> str:
+def _relative_path(file: str) -> str:
     try:
         return str(Path(file).relative_to(Path.cwd()))
     except ValueError:

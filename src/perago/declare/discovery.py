@@ -28,8 +28,8 @@ from types import CodeType, ModuleType
 
 from pydantic import ValidationError
 
-from perago.declare.diagnostics import LocatedDiagnostic, SourceLocation, noting, one_line
-from perago.declare.task import TaskDefinition, declared_in, forget
+from perago.declare.diagnostics import LocatedDiagnostic, SourceLocation, collect_diagnostics, one_line
+from perago.declare.task import TaskDefinition, forget_tasks, tasks_declared_in
 from perago.errors import TaskDefinitionError
 from perago.protocol.suggestions import did_you_mean
 from perago.workflow.model.expressions import expressions_in
@@ -41,17 +41,17 @@ def describe_import_failure(error: BaseException, target: str) -> str:
     """Return a one-line description of an import failure, with its remedy."""
     if isinstance(error, SyntaxError) and error.filename:
         place = SourceLocation(error.filename, error.lineno or 1)
-        return f"{place}: cannot be imported: {type(error).__name__}: {one_line(error.msg)}{_correct(place)}"
-    what = f"cannot be imported: {_said(error)}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_authors(frame.filename)]
+        return f"{place}: cannot be imported: {type(error).__name__}: {one_line(error.msg)}{_correction_hint(place)}"
+    what = f"cannot be imported: {_error_text(error)}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_user_file(frame.filename)]
     if not frames:
         return f"target {target!r}: {what}"
     places = [SourceLocation(frame.filename, frame.lineno or 1) for frame in frames]
     reached = f" (reached from {places[0]})" if len(places) > 1 else ""
-    return f"{places[-1]}: {what}{_remedy(error) or _correct(places[-1])}{reached}"
+    return f"{places[-1]}: {what}{_remedy(error) or _correction_hint(places[-1])}{reached}"
 
 
-def is_authors(file: str | None) -> bool:
+def is_user_file(file: str | None) -> bool:
     """Return whether a file is the author's, i.e. not part of Perago, the standard library or an installed package."""
     if file is None or file.startswith("<"):
         return False
@@ -60,7 +60,7 @@ def is_authors(file: str | None) -> bool:
     return "site-packages" not in parts and not any(Path(file).is_relative_to(folder) for folder in outside)
 
 
-def _said(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, ValidationError) and _expressions(error):
         return f"{error.title}: {', '.join(_expressions(error))} cannot be checked before the workflow runs"
     if isinstance(error, SystemExit):
@@ -86,7 +86,7 @@ def _expressions(error: ValidationError) -> list[str]:
     return [str(one["loc"][0]) for one in wrong if one["loc"] and any(expressions_in(one["input"]))]
 
 
-def _correct(place: SourceLocation) -> str:
+def _correction_hint(place: SourceLocation) -> str:
     line = one_line(linecache.getline(place.file, place.line))
     shown = line if len(line) <= _LINE else line[: _LINE - 1] + "…"
     return f"; correct this line: {shown}" if shown else ""
@@ -130,9 +130,9 @@ def load_tasks(targets: Sequence[str]) -> list[TaskDefinition]:
     for target in targets:
         found = _tasks_of(target)
         if not found:
-            raise TaskDefinitionError(_no_task(target))
+            raise TaskDefinitionError(_no_task_message(target))
         tasks += found
-    unique, clashes = _by_name(tasks)
+    unique, clashes = _find_name_clashes(tasks)
     if clashes:
         raise TaskDefinitionError("; ".join(map(str, clashes)))
     return unique
@@ -150,7 +150,7 @@ def load_module_task(target: str) -> TaskDefinition:
 def collect(targets: Sequence[str]) -> Collected:
     """Load all targets, collecting every diagnostic instead of raising the first one."""
     tasks: list[TaskDefinition] = []
-    with _only_if_right() as diagnostics:
+    with _discard_broken_modules() as diagnostics:
         for target in targets:
             before = len(diagnostics)
             try:
@@ -160,8 +160,8 @@ def collect(targets: Sequence[str]) -> Collected:
                 continue
             tasks += found
             if not found and len(diagnostics) == before:
-                diagnostics.append(LocatedDiagnostic(_no_task(target)))
-        unique, clashes = _by_name(tasks)
+                diagnostics.append(LocatedDiagnostic(_no_task_message(target)))
+        unique, clashes = _find_name_clashes(tasks)
         diagnostics.extend(clashes)
     right = (
         task for task in unique if not any(_is_part_of(task, diagnostic.place) for diagnostic in diagnostics)
@@ -170,23 +170,23 @@ def collect(targets: Sequence[str]) -> Collected:
 
 
 @contextmanager
-def _only_if_right() -> Iterator[list[LocatedDiagnostic]]:
+def _discard_broken_modules() -> Iterator[list[LocatedDiagnostic]]:
     """Collect diagnostics.  If there are any, remove the author's newly imported modules from `sys.modules`.
 
     A module with a diagnostic contains placeholders, and others may have imported them.
     """
     known = set(sys.modules)
-    with noting() as diagnostics:
+    with collect_diagnostics() as diagnostics:
         yield diagnostics
     if diagnostics:
         for name in [name for name in sys.modules if name not in known]:
-            if is_authors(getattr(sys.modules[name], "__file__", None)):
+            if is_user_file(getattr(sys.modules[name], "__file__", None)):
                 del sys.modules[name]
-                forget(name)
+                forget_tasks(name)
 
 
 def _tasks_of(target: str) -> list[TaskDefinition]:
-    return declared_in(imported(target).__name__)
+    return tasks_declared_in(import_target(target).__name__)
 
 
 def _is_part_of(task: TaskDefinition, place: SourceLocation | None) -> bool:
@@ -197,10 +197,10 @@ def _is_part_of(task: TaskDefinition, place: SourceLocation | None) -> bool:
     return task.place.line <= place.line <= max(lines, default=task.place.line)
 
 
-def _no_task(target: str) -> str:
+def _no_task_message(target: str) -> str:
     if Path(target.replace(".", "/")).is_dir():
         return f"target {target!r}: is a folder, and declares no task itself; name a file in it ({target}/tasks.py)"
-    if workflow := _workflow_in(imported(target)):
+    if workflow := _workflow_in(import_target(target)):
         return f"target {target!r}: declares no task; its workflow is called {target}:{workflow}"
     return f"target {target!r}: declares no task; decorate a function of this module with @task"
 
@@ -215,7 +215,7 @@ def _workflow_in(module: ModuleType) -> str | None:
     )
 
 
-def _meant(target: str) -> str:
+def _suggest_file(target: str) -> str:
     """Return a "did you mean" hint with the file that was probably meant, or an empty string."""
     folder = Path(target).parent
     try:
@@ -227,7 +227,9 @@ def _meant(target: str) -> str:
     return did_you_mean(target.removeprefix("./"), files)
 
 
-def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], list[LocatedDiagnostic]]:
+def _find_name_clashes(
+    tasks: Iterable[TaskDefinition],
+) -> tuple[list[TaskDefinition], list[LocatedDiagnostic]]:
     found: dict[str, TaskDefinition] = {}
     clashes = []
     for task in tasks:
@@ -243,16 +245,16 @@ def _by_name(tasks: Iterable[TaskDefinition]) -> tuple[list[TaskDefinition], lis
     return list(found.values()), clashes
 
 
-def imported(target: str) -> ModuleType:
+def import_target(target: str) -> ModuleType:
     """Import a target's module.  Raises `TaskDefinitionError` if that fails."""
-    _on_path(Path.cwd())
+    _add_to_path(Path.cwd())
     if target.endswith(".py"):
         return _import_file(target)
     if not target or not all(part.isidentifier() for part in target.split(".")):
         raise TaskDefinitionError(
-            f"target {target!r}: must be an import path (app.tasks) or a file (app/tasks.py){_meant(target)}"
+            f"target {target!r}: must be an import path (app.tasks) or a file (app/tasks.py){_suggest_file(target)}"
         )
-    with _explaining_import_errors(target):
+    with _explain_import_errors(target):
         return importlib.import_module(target)
 
 
@@ -262,15 +264,15 @@ def _import_file(target: str) -> ModuleType:
         if file.is_dir():
             raise TaskDefinitionError(f"target {target!r}: is a folder, not a file; name a file in it")
         where = f"there is no such file in {file.parent}"
-        raise TaskDefinitionError(f"target {target!r}: {where}; correct the path{_meant(target)}")
+        raise TaskDefinitionError(f"target {target!r}: {where}; correct the path{_suggest_file(target)}")
     dotted, top = _dotted_name(file)
-    _on_path(top)
+    _add_to_path(top)
     if dotted is not None:
-        with _explaining_import_errors(target):
+        with _explain_import_errors(target):
             module = importlib.import_module(dotted)
         if Path(module.__file__ or "").resolve() == file:
             return module
-    return _executed(file, target)
+    return _execute_file(file, target)
 
 
 def _dotted_name(file: Path) -> tuple[str | None, Path]:
@@ -291,9 +293,9 @@ class _FromSource(SourceFileLoader):
         return self.source_to_code(self.get_data(path), path)
 
 
-def _executed(file: Path, target: str) -> ModuleType:
+def _execute_file(file: Path, target: str) -> ModuleType:
     name = f"{_MADE_UP}{sha256(str(file).encode()).hexdigest()[:12]}_{file.stem}"
-    with _explaining_import_errors(target):
+    with _explain_import_errors(target):
         digest = sha256(file.read_bytes()).hexdigest()
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__perago_digest__", None) == digest:
@@ -303,11 +305,11 @@ def _executed(file: Path, target: str) -> ModuleType:
         raise TaskDefinitionError(f"target {target!r}: Python cannot import it")
     module = importlib.util.module_from_spec(spec)
     module.__perago_digest__ = digest  # type: ignore[attr-defined]
-    forget(name)
+    forget_tasks(name)
     # Pydantic and typing look up a class's module while that module is still being executed.
     sys.modules[name] = module
     try:
-        with _explaining_import_errors(target):
+        with _explain_import_errors(target):
             spec.loader.exec_module(module)
     except BaseException:
         sys.modules.pop(name, None)
@@ -316,7 +318,7 @@ def _executed(file: Path, target: str) -> ModuleType:
 
 
 @contextmanager
-def _explaining_import_errors(target: str) -> Iterator[None]:
+def _explain_import_errors(target: str) -> Iterator[None]:
     """Convert an exception raised by an import into one error that names the file and line of its cause."""
     try:
         yield
@@ -327,13 +329,13 @@ def _explaining_import_errors(target: str) -> Iterator[None]:
             where = f"looked in {Path.cwd()} and on the Python path"
             raise TaskDefinitionError(
                 f"target {target!r}: there is no module {error.name!r} ({where}); go to the folder it is in, or name "
-                f"its file{_meant(target)}"
+                f"its file{_suggest_file(target)}"
             ) from None
         raise TaskDefinitionError(describe_import_failure(error, target)) from None
     except (Exception, SystemExit) as error:
         raise TaskDefinitionError(describe_import_failure(error, target)) from None
 
 
-def _on_path(folder: Path) -> None:
+def _add_to_path(folder: Path) -> None:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))

@@ -41,7 +41,7 @@ class Tree(Protocol):
         """Return up to `limit` names in the folder `under`, sorted; folders end in `/`."""
 
 
-class _Walked(ABC):
+class _WalkedTree(ABC):
     """A tree that implements its lookups by listing the entries of each folder."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class _Walked(ABC):
         for name, is_folder in self.entries(folder).items():
             if not fits(name):
                 continue
-            path = _joined(folder, name)
+            path = _join_path(folder, name)
             if not rest:
                 yield path
             elif is_folder:
@@ -86,14 +86,14 @@ class _Walked(ABC):
         if rest:
             yield from self._match(folder, rest)
         for name, is_folder in self.entries(folder).items():
-            path = _joined(folder, name)
+            path = _join_path(folder, name)
             if not rest:
                 yield path
             if is_folder:
                 yield from self._match_below(path, rest)
 
 
-class FolderTree(_Walked):
+class FolderTree(_WalkedTree):
     """A folder on disk."""
 
     def __init__(self, root: Path) -> None:
@@ -106,7 +106,7 @@ class FolderTree(_Walked):
 
     def entries(self, folder: str) -> Mapping[str, bool]:
         where = os.path.join(self._root, folder)
-        if not self._inside(os.path.realpath(where)):
+        if not self._is_inside(os.path.realpath(where)):
             return {}
         try:
             with os.scandir(where) as found:
@@ -121,15 +121,15 @@ class FolderTree(_Walked):
         if not entry.is_symlink() and entry.is_dir():
             return True
         # Symlinks to folders are skipped: they may form cycles, and their files are found at their real location.
-        if entry.is_file() and (not entry.is_symlink() or self._inside(os.path.realpath(entry.path))):
+        if entry.is_file() and (not entry.is_symlink() or self._is_inside(os.path.realpath(entry.path))):
             return False
         return None
 
-    def _inside(self, real: str) -> bool:
+    def _is_inside(self, real: str) -> bool:
         return real == self._real or real.startswith(self._real.rstrip(os.sep) + os.sep)
 
 
-class ListingTree(_Walked):
+class ListingTree(_WalkedTree):
     """A listing of file paths relative to the prefix.  The paths imply the folders."""
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -171,5 +171,5 @@ def may_match_in(pattern: str, path: str) -> bool:
     return True
 
 
-def _joined(folder: str, name: str) -> str:
+def _join_path(folder: str, name: str) -> str:
     return f"{folder}/{name}" if folder else name

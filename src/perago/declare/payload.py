@@ -65,21 +65,21 @@ def parse_result(model: type[BaseModel], text: str | bytes) -> BaseModel:
 def dump_result(model: type[BaseModel], value: object) -> dict[str, Any]:
     """Return the body's result as JSON values.  The result must be an instance of the declared model, or fit it."""
     # First, because pydantic turns NaN and infinity into null in fields of type `Any`.
-    for path in _lost("result", value):
+    for path in _lost_numbers("result", value):
         raise TaskResultError(f"{path}: {_NOT_JSON}")
     try:
-        result = value if type(value) is model else _fitted(model, value)
+        result = value if type(value) is model else _validate_as_model(model, value)
         dumped: dict[str, Any] = result.model_dump(mode="json", warnings="error")
     except ValidationError as error:
         raise TaskResultError(_message("result", model, error)) from None
     except PydanticSerializationError as error:
-        raise TaskResultError(f"result does not fit {model.__name__}: {_plain(error)}") from None
-    for path in _not_finite("result", dumped):
+        raise TaskResultError(f"result does not fit {model.__name__}: {_error_text(error)}") from None
+    for path in _non_finite_paths("result", dumped):
         raise TaskResultError(f"{path}: {_NOT_JSON}")
     return dumped
 
 
-def _fitted(model: type[BaseModel], value: object) -> BaseModel:
+def _validate_as_model(model: type[BaseModel], value: object) -> BaseModel:
     if value is None:
         raise TaskResultError(f"result: the body returned nothing, return a {model.__name__}")
     text = value.model_dump_json() if isinstance(value, BaseModel) else to_json(value)
@@ -87,7 +87,7 @@ def _fitted(model: type[BaseModel], value: object) -> BaseModel:
 
 
 def _message(what: Literal["params", "result"], model: type[BaseModel], error: ValidationError) -> str:
-    say = _wrong_param if what == "params" else _wrong_in_result
+    say = _param_problem if what == "params" else _result_problem
     details = error.errors(include_url=False)
     messages = [f"{_path(what, item)}: {say(item)}" for item in details[:_MAX_MESSAGES]]
     more = f" (and {len(details) - _MAX_MESSAGES} more)" if len(details) > _MAX_MESSAGES else ""
@@ -95,19 +95,19 @@ def _message(what: Literal["params", "result"], model: type[BaseModel], error: V
     return one_line(f"{what} does not fit {model.__name__}: {'; '.join(messages)}{more}")
 
 
-def _wrong_param(details: ErrorDetails) -> str:
+def _param_problem(details: ErrorDetails) -> str:
     if details["type"] in _UNDECLARED:
         return "is not declared, leave it out (or first deploy workers whose model declares it)"
-    return _wrong(details, got=input_type(details["input"]), verb="send")
+    return _field_problem(details, got=input_type(details["input"]), verb="send")
 
 
-def _wrong_in_result(details: ErrorDetails) -> str:
+def _result_problem(details: ErrorDetails) -> str:
     if details["type"] in _UNDECLARED:
         return "is not declared, leave it out or declare it"
-    return _wrong(details, got=json_type(details["input"]), verb="return")
+    return _field_problem(details, got=json_type(details["input"]), verb="return")
 
 
-def _wrong(details: ErrorDetails, *, got: str, verb: str) -> str:
+def _field_problem(details: ErrorDetails, *, got: str, verb: str) -> str:
     """Return the problem with a field and its remedy."""
     message = details["msg"]
     match details["type"]:
@@ -128,29 +128,29 @@ def _path(what: str, details: ErrorDetails) -> str:
     return what + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"])
 
 
-def _plain(error: PydanticSerializationError) -> str:
+def _error_text(error: PydanticSerializationError) -> str:
     return " ".join(str(error).replace("Pydantic serializer warnings:", "").split())
 
 
-def _lost(path: str, value: object) -> Iterator[str]:
+def _lost_numbers(path: str, value: object) -> Iterator[str]:
     """Yield the path of every NaN or infinity in a value, unless an author's serializer converts it."""
     if isinstance(value, BaseModel):
         # A model that cannot be serialized is reported later, when the result is really dumped.
         with suppress(PydanticSerializationError):
-            dumped = _exact(type(value)).to_python(value, mode="json", warnings=False)
-            yield from _not_finite(path, dumped)
-            yield from _lost_in_models(path, value, dumped)
+            dumped = _exact_serializer(type(value)).to_python(value, mode="json", warnings=False)
+            yield from _non_finite_paths(path, dumped)
+            yield from _lost_numbers_in_models(path, value, dumped)
     elif isinstance(value, float):
-        yield from _not_finite(path, value)
+        yield from _non_finite_paths(path, value)
     elif isinstance(value, dict):
         for name, item in value.items():
-            yield from _lost(f"{path}.{name}", item)
+            yield from _lost_numbers(f"{path}.{name}", item)
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
-            yield from _lost(f"{path}[{number}]", item)
+            yield from _lost_numbers(f"{path}[{number}]", item)
 
 
-def _lost_in_models(path: str, value: object, dumped: object) -> Iterator[str]:
+def _lost_numbers_in_models(path: str, value: object, dumped: object) -> Iterator[str]:
     """Yield the path of every NaN or infinity in models nested in a value.
 
     In a field of type `Any`, a nested model is dumped with its own serializer, which turns them into null.
@@ -165,23 +165,23 @@ def _lost_in_models(path: str, value: object, dumped: object) -> Iterator[str]:
     for where, item, shown in pairs:
         # An author's serializer may have replaced the model with something else, or omitted it.
         if isinstance(item, BaseModel) and isinstance(shown, dict):
-            yield from _lost(where, item)
+            yield from _lost_numbers(where, item)
         else:
-            yield from _lost_in_models(where, item, shown)
+            yield from _lost_numbers_in_models(where, item, shown)
 
 
 @lru_cache(maxsize=256)
-def _exact(model: type[BaseModel]) -> SchemaSerializer:
+def _exact_serializer(model: type[BaseModel]) -> SchemaSerializer:
     """Return a serializer for the model that preserves NaN and infinity."""
     return SchemaSerializer(model.__pydantic_core_schema__, {"ser_json_inf_nan": "constants"})
 
 
-def _not_finite(path: str, value: object) -> Iterator[str]:
+def _non_finite_paths(path: str, value: object) -> Iterator[str]:
     if isinstance(value, float) and not math.isfinite(value):
         yield path
     elif isinstance(value, dict):
         for name, item in value.items():
-            yield from _not_finite(f"{path}.{name}", item)
+            yield from _non_finite_paths(f"{path}.{name}", item)
     elif isinstance(value, list):
         for number, item in enumerate(value):
-            yield from _not_finite(f"{path}[{number}]", item)
+            yield from _non_finite_paths(f"{path}[{number}]", item)

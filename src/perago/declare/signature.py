@@ -64,12 +64,16 @@ class NotATask(Exception):
 
 def read_signature(fn: Callable[..., object], local_names: Mapping[str, Any]) -> TaskSignature:
     """Return a function's signature.  Raises `NotATask`, listing every problem, if it is not valid for a task."""
-    diagnostics = list(_wrong_function(fn)) or list(_wrong_parameters(fn))
+    diagnostics = list(_function_diagnostics(fn)) or list(_parameter_diagnostics(fn))
     if diagnostics:
         raise NotATask(diagnostics)
     names = list(inspect.signature(fn).parameters)
     hints = {name: _hint(fn, name, local_names) for name in [*names, "return"]}
-    diagnostics = [*_wrong_workspace(hints), *_wrong_model("params", hints), *_wrong_model("return", hints)]
+    diagnostics = [
+        *_workspace_diagnostics(hints),
+        *_model_diagnostics("params", hints),
+        *_model_diagnostics("return", hints),
+    ]
     if diagnostics:
         raise NotATask(diagnostics)
     workspace = hints.get("workspace", Path)
@@ -81,7 +85,7 @@ def read_signature(fn: Callable[..., object], local_names: Mapping[str, Any]) ->
     )
 
 
-def _wrong_function(fn: Callable[..., object]) -> Iterator[Diagnostic]:
+def _function_diagnostics(fn: Callable[..., object]) -> Iterator[Diagnostic]:
     if not inspect.isroutine(fn):
         yield Diagnostic("function", "must be a function", fn)
     elif inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
@@ -92,7 +96,7 @@ def _wrong_function(fn: Callable[..., object]) -> Iterator[Diagnostic]:
         yield Diagnostic("function", "must not be a generator: it returns its result once", fn)
 
 
-def _wrong_parameters(fn: Callable[..., object]) -> Iterator[Diagnostic]:
+def _parameter_diagnostics(fn: Callable[..., object]) -> Iterator[Diagnostic]:
     parameters = inspect.signature(fn).parameters
     for name, parameter in parameters.items():
         if name == "metrics":
@@ -123,7 +127,7 @@ def _hint(fn: Callable[..., object], name: str, local_names: Mapping[str, Any]) 
         return Diagnostic(where, rule, annotations[name])
 
 
-def _wrong_workspace(hints: Mapping[str, Any]) -> Iterator[Diagnostic]:
+def _workspace_diagnostics(hints: Mapping[str, Any]) -> Iterator[Diagnostic]:
     if "workspace" not in hints:
         return
     hint = hints["workspace"]
@@ -137,7 +141,7 @@ def _wrong_workspace(hints: Mapping[str, Any]) -> Iterator[Diagnostic]:
         yield Diagnostic("parameter 'workspace'", "must be a pathlib.Path or a perago.SparkWorkspace", hint)
 
 
-def _wrong_model(name: str, hints: Mapping[str, Any]) -> Iterator[Diagnostic]:
+def _model_diagnostics(name: str, hints: Mapping[str, Any]) -> Iterator[Diagnostic]:
     where = "return value" if name == "return" else f"parameter {name!r}"
     model = hints[name]
     if isinstance(model, Diagnostic):

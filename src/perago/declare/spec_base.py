@@ -36,10 +36,10 @@ class SpecBase(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             report(_diagnostics(type(self), error), calling_place())
-            super().__init__(**self._harmless())
+            super().__init__(**self._placeholder_values())
 
     @classmethod
-    def _harmless(cls) -> dict[str, Any]:
+    def _placeholder_values(cls) -> dict[str, Any]:
         """Return placeholder values for an invalid declaration: defaults, and dummies for required fields."""
         return {}
 

@@ -86,7 +86,7 @@ class TableCheck:
 
     def violation(self, tree: Tree) -> str | None:
         """Return the violation, with the number of rows affected, or None if the check passes."""
-        return self.finding(tree).wrong
+        return self.finding(tree).violation
 
     def finding(self, tree: Tree) -> CheckResult:
         """Return the counts, or the violation with the number of rows affected."""
@@ -141,14 +141,16 @@ def require_values(
 def _check(
     kind: TableCheckKind, table: str, format: str, options: Mapping[str, Any], **said: Any
 ) -> TableCheck:
-    diagnostics = list(_wrong(kind, table, format, said))
+    diagnostics = list(_argument_diagnostics(kind, table, format, said))
     if diagnostics:
         report(diagnostics, calling_place())
         return _MISTAKEN
     return TableCheck(kind, table, format=format, options=tuple(sorted(options.items())), **said)
 
 
-def _wrong(kind: str, table: object, format: object, said: Mapping[str, Any]) -> Iterable[Diagnostic]:
+def _argument_diagnostics(
+    kind: str, table: object, format: object, said: Mapping[str, Any]
+) -> Iterable[Diagnostic]:
     if not isinstance(table, str) or _is_no_table(table):
         yield Diagnostic(f"{kind} table", "must be a path below the workspace's prefix", table)
     if not isinstance(format, str) or not format.strip():

@@ -152,12 +152,12 @@ def metrics_are_gone(name: str) -> type:
     return type(name, (), {"__init__": lambda self, *args, **kwargs: None})
 
 
-def declared_in(module: str) -> list[TaskDefinition]:
+def tasks_declared_in(module: str) -> list[TaskDefinition]:
     """Return the tasks that a module declared, in order."""
     return list(_declared.get(module, []))
 
 
-def forget(module: str) -> None:
+def forget_tasks(module: str) -> None:
     """Forget a module's tasks, before the module is executed again."""
     _declared.pop(module, None)
 
@@ -170,11 +170,15 @@ def _define(
 ) -> TaskDefinition | None:
     """Return the definition, or None if diagnostics were reported."""
     place = _place(fn, said["name"])
-    diagnostics = [*_unknown_fields(unknown), *_wrong_fields(said), *_name_taken(fn, said["name"], place)]
+    diagnostics = [
+        *_unknown_field_diagnostics(unknown),
+        *_field_diagnostics(said),
+        *_name_clashes(fn, said["name"], place),
+    ]
     signature = None
     try:
         signature = read_signature(fn, local_names)
-        diagnostics += _disagreements(signature, said)
+        diagnostics += _signature_mismatches(signature, said)
     except NotATask as error:
         diagnostics += error.diagnostics
     if diagnostics or signature is None:
@@ -211,7 +215,7 @@ def _redeclares(known: TaskDefinition, place: SourceLocation) -> bool:
     return known.place == place or known.fn.__module__ == "__main__"
 
 
-def _name_taken(fn: Callable[..., Any], name: object, place: SourceLocation) -> Iterator[Diagnostic]:
+def _name_clashes(fn: Callable[..., Any], name: object, place: SourceLocation) -> Iterator[Diagnostic]:
     if "<locals>" in getattr(fn, "__qualname__", ""):
         return  # declared inside a function, perhaps many times; discovery reports duplicate names
     for known in _declared.get(getattr(fn, "__module__", ""), []):
@@ -223,16 +227,16 @@ def _name_taken(fn: Callable[..., Any], name: object, place: SourceLocation) -> 
             )
 
 
-def _unknown_fields(unknown: Mapping[str, object]) -> Iterator[Diagnostic]:
+def _unknown_field_diagnostics(unknown: Mapping[str, object]) -> Iterator[Diagnostic]:
     for name, value in unknown.items():
         if name == "metrics":
             yield Diagnostic("metrics", METRICS_ARE_GONE)
         else:
-            rule = f"is not a field of @task, which has {', '.join(_FIELDS)}{_meant(name)}"
+            rule = f"is not a field of @task, which has {', '.join(_FIELDS)}{_suggest_field(name)}"
             yield Diagnostic(name, rule, value)
 
 
-def _meant(name: str) -> str:
+def _suggest_field(name: str) -> str:
     """Return a hint about where an unknown keyword belongs."""
     if name in TaskControls.model_fields:
         return f"; say controls=TaskControls({name}=…)"
@@ -241,8 +245,8 @@ def _meant(name: str) -> str:
     return did_you_mean(name, _FIELDS)
 
 
-def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Diagnostic]:
-    yield from _wrong_name(said["name"])
+def _field_diagnostics(said: Mapping[str, Any]) -> Iterator[Diagnostic]:
+    yield from _name_diagnostics(said["name"])
     email = said["owner_email"]
     if email is None:
         rule = f"is required: add owner_email='you@example.com', or {OWNER_DEFAULT} = '…' to the module"
@@ -264,7 +268,7 @@ def _wrong_fields(said: Mapping[str, Any]) -> Iterator[Diagnostic]:
         yield Diagnostic("strict_params", "must be True or False", said["strict_params"])
 
 
-def _wrong_name(name: object) -> Iterator[Diagnostic]:
+def _name_diagnostics(name: object) -> Iterator[Diagnostic]:
     if not isinstance(name, str) or not name.strip():
         yield Diagnostic("name", "must be text and not blank", name)
     elif "/" in name or has_backslash(name) or has_dot_part(name) or leads_out(name):
@@ -273,7 +277,7 @@ def _wrong_name(name: object) -> Iterator[Diagnostic]:
         yield Diagnostic("name", "must not begin or end with white space or hold control characters", name)
 
 
-def _disagreements(signature: TaskSignature, said: Mapping[str, Any]) -> Iterator[Diagnostic]:
+def _signature_mismatches(signature: TaskSignature, said: Mapping[str, Any]) -> Iterator[Diagnostic]:
     spec = said["workspace"]
     if signature.has_workspace and spec is None:
         yield Diagnostic(

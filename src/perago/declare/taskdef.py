@@ -69,15 +69,15 @@ def write_taskdef(task: TaskDefinition, output: Path) -> Path:
 
 def taskdef_warnings(task: TaskDefinition) -> list[str]:
     """Return warnings about settings that are valid but probably unintended."""
-    return [f"task {task.name!r}: {text}" for text in _wrong_budget(task)]
+    return [f"task {task.name!r}: {text}" for text in _budget_warnings(task)]
 
 
 def declaration_warnings(task: TaskDefinition) -> list[str]:
     """Return the warnings of `taskdef_warnings` plus those meant only for authors, which operators' commands omit."""
-    return [*(f"task {task.name!r}: {text}" for text in _endless(task)), *taskdef_warnings(task)]
+    return [*(f"task {task.name!r}: {text}" for text in _timeout_warnings(task)), *taskdef_warnings(task)]
 
 
-def _endless(task: TaskDefinition) -> Iterator[str]:
+def _timeout_warnings(task: TaskDefinition) -> Iterator[str]:
     timeout = task.controls.timeout
     for_ever = "a body that hangs keeps its lease, and its slot, for ever"
     if not timeout.seconds and not timeout.total_seconds:
@@ -86,7 +86,7 @@ def _endless(task: TaskDefinition) -> Iterator[str]:
         yield f"controls.timeout.policy = 'ALERT_ONLY' ends nothing: {for_ever}; say 'RETRY' or 'TIME_OUT_WF'"
 
 
-def _wrong_budget(task: TaskDefinition) -> Iterator[str]:
+def _budget_warnings(task: TaskDefinition) -> Iterator[str]:
     budget = task.controls.publish_budget
     if budget is None or task.workspace is None:
         return
@@ -102,10 +102,10 @@ def _wrong_budget(task: TaskDefinition) -> Iterator[str]:
 
 def difference(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
     """Return (path, wanted, actual) for every field that Perago sets and that differs on the server."""
-    return list(_differing("", wanted, actual, exact=False))
+    return list(_find_differences("", wanted, actual, exact=False))
 
 
-def merged(wanted: Mapping[str, Any], actual: Mapping[str, Any] | None) -> dict[str, Any]:
+def merge_taskdef(wanted: Mapping[str, Any], actual: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the TaskDef to send: Perago's fields, plus the server's values for all other fields."""
     return {**(actual or {}), **wanted}
 
@@ -180,7 +180,7 @@ def _close_objects(schema: Any, *, strict: bool) -> None:
         _close_objects(schema.get(name), strict=strict)
 
 
-def _differing(path: str, wanted: Any, actual: Any, *, exact: bool) -> Iterator[tuple[str, Any, Any]]:
+def _find_differences(path: str, wanted: Any, actual: Any, *, exact: bool) -> Iterator[tuple[str, Any, Any]]:
     if not (isinstance(wanted, Mapping) and isinstance(actual, Mapping)):
         if wanted != actual:
             yield path, wanted, actual
@@ -189,6 +189,6 @@ def _differing(path: str, wanted: Any, actual: Any, *, exact: bool) -> Iterator[
     names = [*wanted, *(name for name in actual if exact and name not in wanted)]
     for name in names:
         inner = f"{path}.{name}" if path else name
-        yield from _differing(
+        yield from _find_differences(
             inner, wanted.get(name, MISSING), actual.get(name, MISSING), exact=exact or name == "data"
         )

@@ -49,16 +49,16 @@ Frame = tuple[str, int, str, str]
 """File, line, function and module."""
 
 
-def described(error: BaseException) -> str:
+def describe_with_place(error: BaseException) -> str:
     """Return the error as a reason, with the author's last line in its traceback.  Perago's own errors get no line."""
-    place = where(error)
+    place = user_code_place(error)
     return f"{describe(error)} ({place})" if place and not isinstance(error, PeragoError) else describe(error)
 
 
-def where(error: BaseException) -> str:
+def user_code_place(error: BaseException) -> str:
     """Return the author's last frame, such as "tasks.py:12 in clean", or an empty string."""
     try:
-        frames = _author_frames(list(_frames(error.__traceback__)))
+        frames = _user_frames(list(_frames(error.__traceback__)))
     except BaseException:
         return ""
     if not frames:
@@ -67,23 +67,23 @@ def where(error: BaseException) -> str:
     return f"{Path(file).name}:{line} in {function}"
 
 
-def author_lines(error: BaseException, mask: Callable[[str], str] = str) -> list[str]:
+def user_traceback(error: BaseException, mask: Callable[[str], str] = str) -> list[str]:
     """Return the traceback without Perago's frames, as a bounded list of lines.  Empty if no other frame is left."""
     try:
-        whole = traceback.TracebackException.from_exception(_raised(error), compact=True)
-        text = mask("".join(whole.format())) if _cut_ours(whole) else None
+        whole = traceback.TracebackException.from_exception(_unwrap_cause(error), compact=True)
+        text = mask("".join(whole.format())) if _drop_own_frames(whole) else None
     except BaseException:
         # The author's exception class may have attributes that do anything, even exit the process.
         return []
     if text is None:
         return []
-    lines = _shortened(text.rstrip("\n")).split("\n")
-    return _bounded([line for line in lines if not _JAVA_FRAME.match(line)])
+    lines = _drop_middle(text.rstrip("\n")).split("\n")
+    return _limit_lines([line for line in lines if not _JAVA_FRAME.match(line)])
 
 
-def _raised(error: BaseException) -> BaseException:
+def _unwrap_cause(error: BaseException) -> BaseException:
     """Return the exception from the author's code if a Perago error only wraps it, else the error itself."""
-    while isinstance(error, PeragoError) and error.__cause__ is not None and not where(error):
+    while isinstance(error, PeragoError) and error.__cause__ is not None and not user_code_place(error):
         error = error.__cause__
     return error
 
@@ -94,10 +94,10 @@ def _frames(trace: TracebackType | None) -> Iterator[Frame]:
         yield code.co_filename, line, code.co_name, str(frame.f_globals.get("__name__", ""))
 
 
-def _author_frames(frames: Sequence[Frame]) -> list[Frame]:
+def _user_frames(frames: Sequence[Frame]) -> list[Frame]:
     """Return the author's frames: those in the package of the module called first, and in files outside libraries."""
-    begun = [frame for frame in frames if not _is_ours(frame[0])]
-    while begun and _is_of_caller(begun[0][0]):
+    begun = [frame for frame in frames if not _is_own_file(frame[0])]
+    while begun and _is_caller_file(begun[0][0]):
         begun = begun[1:]
     if not begun:
         return []
@@ -110,15 +110,15 @@ def is_library(file: str) -> bool:
     return file.startswith((_FROZEN, *_LIBRARIES)) or "/site-packages/" in file or "/dist-packages/" in file
 
 
-def _is_ours(file: str) -> bool:
+def _is_own_file(file: str) -> bool:
     return file.startswith(_OURS)
 
 
-def _is_of_caller(file: str) -> bool:
+def _is_caller_file(file: str) -> bool:
     return is_library(file) and any(f"/{name}/" in file or file.endswith(f"/{name}.py") for name in _CALLERS)
 
 
-def _cut_ours(report: traceback.TracebackException) -> bool:
+def _drop_own_frames(report: traceback.TracebackException) -> bool:
     """Remove Perago's frames, and those before the author's first one, from an error and its causes.
 
     Returns whether any frame is left.
@@ -129,8 +129,8 @@ def _cut_ours(report: traceback.TracebackException) -> bool:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        kept = [frame for frame in one.stack or () if not _is_ours(frame.filename)]
-        while kept and _is_of_caller(kept[0].filename):
+        kept = [frame for frame in one.stack or () if not _is_own_file(frame.filename)]
+        while kept and _is_caller_file(kept[0].filename):
             kept = kept[1:]
         # Python prints a "Traceback" header for an empty stack, but not for None.
         one.stack = traceback.StackSummary.from_list(kept) if kept else None  # type: ignore[assignment]
@@ -140,7 +140,7 @@ def _cut_ours(report: traceback.TracebackException) -> bool:
     return left
 
 
-def _shortened(text: str) -> str:
+def _drop_middle(text: str) -> str:
     """Return the text, without its middle if it is far too long."""
     if len(text) <= _MOST_CHARS:
         return text
@@ -148,7 +148,7 @@ def _shortened(text: str) -> str:
     return f"{text[:half]}\n… {len(text) - 2 * half} characters are left out\n{text[-half:]}"
 
 
-def _bounded(lines: Sequence[str]) -> list[str]:
+def _limit_lines(lines: Sequence[str]) -> list[str]:
     shown = [line if len(line) <= LINE_CHARS else line[:LINE_CHARS] + " …" for line in lines]
     if len(shown) <= MOST_LINES:
         return shown
@@ -157,7 +157,7 @@ def _bounded(lines: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def author_code(what: str) -> Iterator[None]:
+def user_code(what: str) -> Iterator[None]:
     """Convert an exception that is not an `Exception` into a `TaskFailed` that names it and the code (`what`)."""
     live, pid = ctrl_c_is_live(), os.getpid()
     try:
@@ -169,13 +169,13 @@ def author_code(what: str) -> Iterator[None]:
     except Exception:
         raise
     except SystemExit as left:
-        place = where(left)
+        place = user_code_place(left)
         at = f" ({place})" if place else ""
-        raise TaskFailed(f"{what} called sys.exit({_shown(left.code)}){at}") from left
+        raise TaskFailed(f"{what} called sys.exit({_safe_repr(left.code)}){at}") from left
     except BaseException as error:
         if live and isinstance(error, KeyboardInterrupt):
             raise
-        raise TaskFailed(f"{what} raised {described(error)}") from error
+        raise TaskFailed(f"{what} raised {describe_with_place(error)}") from error
 
 
 def ctrl_c_is_live() -> bool:
@@ -203,7 +203,7 @@ def _end_fork(what: str, error: BaseException | None) -> NoReturn:
         os._exit(code & 0xFF)
 
 
-def _shown(value: object) -> str:
+def _safe_repr(value: object) -> str:
     try:
         return repr(value)
     except BaseException:

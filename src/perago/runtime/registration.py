@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perago.declare.task import TaskDefinition
-from perago.declare.taskdef import build_taskdef, difference, merged
+from perago.declare.taskdef import build_taskdef, difference, merge_taskdef
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.base import Orchestrator
 from perago.workflow.model.diff import difference as workflow_difference
@@ -51,7 +51,9 @@ def _change(wanted: dict[str, Any], actual: Mapping[str, Any] | None) -> TaskDef
     if actual is None:
         return TaskDefChange(wanted["name"], "create", (), wanted)
     fields = tuple(difference(wanted, actual))
-    return TaskDefChange(wanted["name"], "update" if fields else "keep", fields, merged(wanted, actual))
+    return TaskDefChange(
+        wanted["name"], "update" if fields else "keep", fields, merge_taskdef(wanted, actual)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ Spark session that does nothing else:
 
 An archive that is missing, damaged or made by another Java only costs time: the JVM checks it, and continues without
 it.  If even that fails, the session is started again without the archive (`session.py`).  The archive is removed only
-if it is proven to be the cause (`ends_the_jvm`), because a JVM killed by something else looks the same.
+if it is proven to be the cause (`archive_breaks_jvm`), because a JVM killed by something else looks the same.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def use_options(archive: Path) -> tuple[str, ...]:
     return (f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces", "-Xlog:cds*=off")
 
 
-def ends_the_jvm(archive: Path, environ: Mapping[str, str]) -> bool:
+def archive_breaks_jvm(archive: Path, environ: Mapping[str, str]) -> bool:
     """Return whether the archive is the cause: Spark's JVM starts without it, but not with it."""
-    return not _starts(use_options(archive), environ) and _starts((), environ)
+    return not _jvm_starts(use_options(archive), environ) and _jvm_starts((), environ)
 
 
-def _starts(options: Sequence[str], environ: Mapping[str, str]) -> bool:
+def _jvm_starts(options: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Return whether a JVM with these options starts and prints Spark's version."""
     spark = _spark_home(environ)
     if spark is None:
@@ -169,14 +169,14 @@ def _run_a_session(made: Path, folder: Path) -> None:
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     gateway: Any = session.sparkContext._gateway
-    _usual_work(session, folder)
+    _run_typical_queries(session, folder)
     session.stop()
     # The JVM exits when its stdin is closed.
     gateway.proc.stdin.close()
     gateway.proc.wait()
 
 
-def _usual_work(session: SparkSession, folder: Path) -> None:
+def _run_typical_queries(session: SparkSession, folder: Path) -> None:
     rows = session.range(100).selectExpr(
         "id", "id % 7 AS k", "CAST(id AS STRING) AS name", "current_timestamp() AS t"
     )

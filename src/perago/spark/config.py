@@ -174,7 +174,7 @@ class Packages:
     names: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
 
-    def resolved_by_ivy(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    def with_packages(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
         """Return the configuration with these packages appended to the ones already set."""
         known, complete = {**spark_defaults(environ), **conf}, {**conf}
         for key, items in ((_PACKAGES, self.names), (_EXCLUDES, self.excludes)):
@@ -182,12 +182,12 @@ class Packages:
                 complete[key] = ",".join([*filter(None, [known.get(key)]), *items])
         return complete
 
-    def by_their_files(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str] | None:
+    def with_cached_jars(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str] | None:
         """Return the configuration with the listed files as jars.
 
         Returns None if there is no list, or if a file is missing or has another size.
         """
-        kept = self._list_of_files(conf, environ)
+        kept = self._jar_list_path(conf, environ)
         if kept is None:
             return None
         try:
@@ -205,9 +205,9 @@ class Packages:
     ) -> None:
         """Save the list of files that Ivy found.
 
-        `conf` is the configuration passed to `by_their_files`, and `started` is that of the running session.
+        `conf` is the configuration passed to `with_cached_jars`, and `started` is that of the running session.
         """
-        kept = self._list_of_files(conf, environ)
+        kept = self._jar_list_path(conf, environ)
         found = started.get(_JARS, "").split(",")
         # If a session already existed before ours, it may have requested something else.
         if kept is None or started.get(_PACKAGES) != ",".join(self.names) or not self._are_all_in(found):
@@ -225,7 +225,7 @@ class Packages:
         wanted = ["-".join(name.split(":")[1:]) + ".jar" for name in self.names]
         return all(any(uri.endswith(name) for uri in uris) for name in wanted)
 
-    def _list_of_files(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
+    def _jar_list_path(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
         """Return the path of the list, even if it does not exist. Returns None if Ivy has to resolve the packages."""
         known = {**spark_defaults(environ), **conf}
         folder = cache_folder(environ)

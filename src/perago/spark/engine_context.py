@@ -36,12 +36,12 @@ class EngineContext:
         self._py_files = py_files
         self._on_this_machine = runs_here(settings.spark_master)
         self._lock = threading.Lock()
-        self._ready: SparkContext | None = None
+        self._context: SparkContext | None = None
 
     @property
-    def made(self) -> SparkContext | None:
+    def current(self) -> SparkContext | None:
         """The context, or None if it has not been created yet."""
-        return self._ready
+        return self._context
 
     def get(self) -> SparkContext:
         """Return the context, with all --py-files added."""
@@ -50,11 +50,11 @@ class EngineContext:
                 # Executors on this machine use the same Python as this process, with its packages.
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             context = self._sessions.get().sparkContext
-            if context is not self._ready:
+            if context is not self._context:
                 _quieten(context)
                 for file in self._py_files:
                     context.addPyFile(str(file))
-                self._ready = context
+                self._context = context
             return context
 
 
@@ -81,12 +81,12 @@ def _for_jobs(settings: Settings, failures: int, conf: Mapping[str, str]) -> Set
     ]
     return replace(
         settings,
-        spark_master=failing(settings.spark_master, failures),
+        spark_master=with_max_failures(settings.spark_master, failures),
         spark_conf=";".join(filter(None, pairs)),
     )
 
 
-def failing(master: str, failures: int) -> str:
+def with_max_failures(master: str, failures: int) -> str:
     """Return a local master with this limit on task failures. Other masters read the limit from the configuration."""
     match = re.fullmatch(r"local(?:\[([^,\]]+)(?:,[^\]]*)?\])?", master)
     return f"local[{match[1] or 1},{failures}]" if match else master

@@ -12,13 +12,13 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from perago.declare.user_code import where
+from perago.declare.user_code import user_code_place
 from perago.errors import TaskFailed
 from perago.runtime.attempt.observer import Note
 from perago.runtime.attempt.place import PlaceRequest
 from perago.runtime.periodic import call_periodically
 from perago.spark.failures import SPARK_ERRORS, remote_place, short_reason
-from perago.spark.session import AttemptSession, why_gone
+from perago.spark.session import AttemptSession, why_unusable
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -46,18 +46,18 @@ def at_work(session: AttemptSession, request: PlaceRequest, workspace: SparkWork
             try:
                 yield
             except _SPARK_IS_GONE:
-                stopped = why_gone(spark)
+                stopped = why_unusable(spark)
                 raise
-            session.check_left(publishes=spec is not None and not spec.read_only)
+            session.check_final_state(publishes=spec is not None and not spec.read_only)
     except _SPARK_IS_GONE as error:
         if stopped is None and not isinstance(error, SPARK_ERRORS):
             raise
         log.debug("Spark failed", exc_info=error)
         if stopped is not None:
-            place = where(error)
+            place = user_code_place(error)
             raise TaskFailed(f"{stopped} ({place})" if place else stopped) from error
         reason = short_reason(error, base=workspace.base, tables=workspace.tables)
-        if not remote_place(error) and (place := where(error)):
+        if not remote_place(error) and (place := user_code_place(error)):
             reason = f"{reason} ({place})"
         raise TaskFailed(f"Spark failed in task {request.task.name!r}: {reason}") from error
 
@@ -71,16 +71,16 @@ def _job_group(context: SparkContext, request: PlaceRequest, session: AttemptSes
         yield
     finally:
         with contextlib.suppress(*_SPARK_IS_GONE):
-            _cancel_jobs(context, request.execution_id, alone=session.alone)
+            _cancel_jobs(context, request.execution_id, only_attempt=session.is_only_attempt)
             # Restore the job group, tags, pool and description, which the body may have changed.
             jvm_context.sc().setLocalProperties(before)
 
 
-def _cancel_jobs(context: SparkContext, group: str, *, alone: bool) -> None:
+def _cancel_jobs(context: SparkContext, group: str, *, only_attempt: bool) -> None:
     """Cancel jobs that the body's threads left running, in all groups if no other attempt is at work."""
     tracker = context.statusTracker()
     active = set(tracker.getActiveJobsIds())
-    if alone and active:
+    if only_attempt and active:
         context.cancelAllJobs()
     elif active & set(tracker.getJobIdsForGroup(group)):
         context.cancelJobGroup(group)

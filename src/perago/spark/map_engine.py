@@ -46,10 +46,10 @@ class SparkEngine:
     def check(self, plan: MapPlan) -> None:
         """Load the task once on an executor. Raises `RuntimeConfigError` if that fails, before any row is run."""
         context = self._context.get()
-        [wrong] = context.parallelize([plan], 1).map(_problem).collect()
-        if wrong:
+        [problem] = context.parallelize([plan], 1).map(_problem).collect()
+        if problem:
             raise RuntimeConfigError(
-                f"the Spark executors cannot load {plan.target}: {wrong}; install it there, or send it with --py-files"
+                f"the Spark executors cannot load {plan.target}: {problem}; install it there, or send it with --py-files"
             )
 
     def outcomes(self, plan: MapPlan, rows: Sequence[Row]) -> Iterator[RowOutcome]:

@@ -56,10 +56,10 @@ _CRC_EVERY = 512
 
 def seen_path(path: str, view: View) -> str:
     """Return the path, which may be a pattern. Raises `TaskFailed` if it could match anything the task may not see."""
-    wrong = _wrong(path, prefix=view.prefix)
-    if wrong is None and not view.sees(path):
-        wrong = f"it is outside what the task sees ({view.describe_roots(view.roots)}); name it in WorkspaceSpec(reads=…)"
-    return _path_or_raise(path, wrong)
+    problem = _path_problem(path, prefix=view.prefix)
+    if problem is None and not view.sees(path):
+        problem = f"it is outside what the task sees ({view.describe_roots(view.roots)}); name it in WorkspaceSpec(reads=…)"
+    return _path_or_raise(path, problem)
 
 
 def written_path(path: str, view: View) -> str:
@@ -67,18 +67,18 @@ def written_path(path: str, view: View) -> str:
 
     Raises `TaskFailed` if any part of it is outside what the task may change.
     """
-    wrong = _wrong(path, prefix=view.prefix)
-    if wrong is None and has_wildcard(path):
-        wrong = "a table is written to a plain path, without '*', '?', '[' or '{'"
-    if wrong is None and not view.write_roots:
-        wrong = (
+    problem = _path_problem(path, prefix=view.prefix)
+    if problem is None and has_wildcard(path):
+        problem = "a table is written to a plain path, without '*', '?', '[' or '{'"
+    if problem is None and not view.write_roots:
+        problem = (
             "the task has read_only=True, and with direct placement it reads the commit itself; write scratch tables "
             "elsewhere, or leave read_only out"
         )
-    if wrong is None and not view.may_write(path):
+    if problem is None and not view.may_write(path):
         may = f"it is outside what the task may change ({view.describe_roots(view.write_roots)})"
-        wrong = f"{may}; name it in WorkspaceSpec(writes=…)"
-    return _path_or_raise(path, wrong)
+        problem = f"{may}; name it in WorkspaceSpec(writes=…)"
+    return _path_or_raise(path, problem)
 
 
 def is_leftover(path: str, size: int, size_of: Callable[[str], int | None]) -> bool:
@@ -101,16 +101,16 @@ def is_leftover(path: str, size: int, size_of: Callable[[str], int | None]) -> b
     return bool(_SPARK_FILE.fullmatch(sibling)) or size == 8 + 4 * -(-found // _CRC_EVERY)
 
 
-def _path_or_raise(path: str, wrong: str | None) -> str:
-    if wrong is not None:
-        raise TaskFailed(f"workspace path {path!r} is refused: {wrong}")
+def _path_or_raise(path: str, problem: str | None) -> str:
+    if problem is not None:
+        raise TaskFailed(f"workspace path {path!r} is refused: {problem}")
     return path
 
 
-def _wrong(path: object, *, prefix: str) -> str | None:
+def _path_problem(path: object, *, prefix: str) -> str | None:
     if not isinstance(path, str):
         return "it must be text"
-    wrong = first_broken(path, _NOT_INSIDE)
-    if wrong is None and (has_marker_part(path) or in_actions(f"{prefix}{path}/")):
-        wrong = "that name is Perago's or lakeFS's own"
-    return wrong
+    problem = first_broken(path, _NOT_INSIDE)
+    if problem is None and (has_marker_part(path) or in_actions(f"{prefix}{path}/")):
+        problem = "that name is Perago's or lakeFS's own"
+    return problem

@@ -48,7 +48,9 @@ def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embe
             continue
         if placement_of(task, settings, embedded=embedded) == "local":
             if not runs_here(settings.spark_master):
-                raise RuntimeConfigError(_elsewhere(task, spec.placement, settings.spark_master, embedded))
+                raise RuntimeConfigError(
+                    _unreachable_workdir_message(task, spec.placement, settings.spark_master, embedded)
+                )
             continue
         if embedded:
             raise RuntimeConfigError(
@@ -62,7 +64,7 @@ def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embe
             )
 
 
-def _elsewhere(task: TaskDefinition, placement: str, master: str, embedded: bool) -> str:
+def _unreachable_workdir_message(task: TaskDefinition, placement: str, master: str, embedded: bool) -> str:
     remedy = "work on lakeFS (--remote)" if embedded else 'declare placement="direct" or "auto"'
     return (
         f'task {task.name!r} has placement="{placement}", and would work in a folder of this machine, which the executors '

@@ -23,14 +23,14 @@ from perago.runtime.attempt.place import (
 from perago.runtime.attempt.publish_decision import OnBranch, Result
 from perago.settings import LakeFSSettings, Settings
 from perago.spark.job_group import at_work
-from perago.spark.kept_files import check_kept_files
 from perago.spark.paths import is_leftover
 from perago.spark.placement import placement_of
 from perago.spark.s3a import S3A_PACKAGES, open_bucket
 from perago.spark.session import AttemptSession, Sessions
 from perago.spark.table_audit import AuditedTree, Auditor
+from perago.spark.tables import check_column_types
 from perago.spark.workspace import SparkWorkspace
-from perago.spark.write_scope import check_outside, reset
+from perago.spark.write_scope import check_write_scope, restore_objects
 
 
 def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedded: bool) -> SparkPlaces:
@@ -89,7 +89,7 @@ class LocalPlace(WorkdirPlace):
     def result(self, recorded: str | None) -> Result:
         """Return the content of the folder. Raises `PostGuardrailViolation` if new files make a table unreadable."""
         result = super().result(recorded)
-        check_kept_files(self._session(), self._workspace.base, result.changes, result.states)
+        check_column_types(self._session(), self._workspace.base, result.changes, result.states)
         return result
 
     def at_work(self) -> AbstractContextManager[None]:
@@ -168,12 +168,12 @@ class DirectPlace:
 
         Raises `PostGuardrailViolation` if the task changed anything that it may not write.
         """
-        self._parents = check_outside(self._request.lake, self._request.workspace, self._branch)
+        self._parents = check_write_scope(self._request.lake, self._request.workspace, self._branch)
         states = self._states(self._listing(self._branch))
         changes = changes_between(self._states(self._base), states)
         gone = f"{self._request.workspace.repository}/{self._branch}/"
         check_absolute_paths(changes, states, self._content, gone=gone)
-        check_kept_files(self._session(), self.argument.base, changes, states)
+        check_column_types(self._session(), self.argument.base, changes, states)
         return Result(states, changes, recorded, OnBranch(self._branch))
 
     def _content(self, path: str) -> bytes:
@@ -188,7 +188,7 @@ class DirectPlace:
         if not result.changes:
             return
         lake, repository = self._request.lake, self._request.workspace.repository
-        reset(lake, self._request.workspace, self._branch, self._parents)
+        restore_objects(lake, self._request.workspace, self._branch, self._parents)
         now = self._listing(self._branch)
         left = [path for path, state in now.items() if self._is_leftover(path, state, now)]
         if left:

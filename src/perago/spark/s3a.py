@@ -48,7 +48,7 @@ def open_bucket(spark: SparkSession, repository: str, lakefs: LakeFSSettings) ->
         conf.set(f"fs.s3a.bucket.{repository}.{key}", value)
 
 
-def make_room(spark: SparkSession, uri: str) -> None:
+def delete_before_overwrite(spark: SparkSession, uri: str) -> None:
     """Delete the table at `uri` if it is at the top of a branch, before Spark overwrites it.
 
     s3a writes a marker for a folder that has become empty, but lakeFS rejects a marker for the branch itself.  So

@@ -45,7 +45,7 @@ class DeclaredSchema:
     open: bool = False
 
 
-def declared(schema: TableSchema) -> DeclaredSchema:
+def declared_schema(schema: TableSchema) -> DeclaredSchema:
     """Return the table schema that a model or StructType declares."""
     from pyspark.sql.types import StructType
 
@@ -58,30 +58,34 @@ def declared(schema: TableSchema) -> DeclaredSchema:
     raise TaskDefinitionError(f"a table's schema must be a pydantic model or a StructType, not {schema!r}")
 
 
-def differences(wanted: DeclaredSchema, found: StructType, tells_nulls: Callable[[str], bool]) -> list[str]:
-    """Return every difference from the declaration. `tells_nulls(column)` says whether its nullability is known."""
+def differences(
+    wanted: DeclaredSchema, found: StructType, nullability_known: Callable[[str], bool]
+) -> list[str]:
+    """Return every difference from the declaration. `nullability_known(column)` says whether its nullability is known."""
     there = {field.name: field for field in found.fields}
-    wrong = []
+    problems = []
     for field in wanted.struct.fields:
         one = there.get(field.name)
         declared_type = field.dataType.simpleString()
         if one is None:
-            wrong.append(f"column {field.name!r} ({declared_type}) is missing")
+            problems.append(f"column {field.name!r} ({declared_type}) is missing")
             continue
-        if not _fits(field.dataType, one.dataType, exact=wanted.exact):
-            wrong.append(f"column {field.name!r} is {one.dataType.simpleString()}, declared {declared_type}")
-        if not field.nullable and one.nullable and tells_nulls(field.name):
-            wrong.append(f"column {field.name!r} may hold nulls, declared without")
+        if not _types_match(field.dataType, one.dataType, exact=wanted.exact):
+            problems.append(
+                f"column {field.name!r} is {one.dataType.simpleString()}, declared {declared_type}"
+            )
+        if not field.nullable and one.nullable and nullability_known(field.name):
+            problems.append(f"column {field.name!r} may hold nulls, declared without")
     if not wanted.open:
         names = {field.name for field in wanted.struct.fields}
         extra = [field for field in found.fields if field.name not in names]
-        wrong += [
+        problems += [
             f"column {field.name!r} ({field.dataType.simpleString()}) is not declared" for field in extra
         ]
-    return wrong
+    return problems
 
 
-def other_types(written: StructType, stored: StructType) -> list[str]:
+def type_conflicts(written: StructType, stored: StructType) -> list[str]:
     """Return every column whose type differs from the stored files. Columns on only one side are ignored."""
     there = {field.name: field.dataType.simpleString() for field in stored.fields}
     return [
@@ -91,22 +95,22 @@ def other_types(written: StructType, stored: StructType) -> list[str]:
     ]
 
 
-def _fits(wanted: DataType, found: DataType, *, exact: bool) -> bool:
+def _types_match(wanted: DataType, found: DataType, *, exact: bool) -> bool:
     from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
 
     if exact:
         return wanted.simpleString() == found.simpleString()
     match wanted, found:
         case ArrayType(), ArrayType():
-            return _fits(wanted.elementType, found.elementType, exact=False)
+            return _types_match(wanted.elementType, found.elementType, exact=False)
         case MapType(), MapType():
-            keys = _fits(wanted.keyType, found.keyType, exact=False)
-            return keys and _fits(wanted.valueType, found.valueType, exact=False)
+            keys = _types_match(wanted.keyType, found.keyType, exact=False)
+            return keys and _types_match(wanted.valueType, found.valueType, exact=False)
         case StructType(), StructType():
             there = {field.name: field.dataType for field in found.fields}
             same = there.keys() == {field.name for field in wanted.fields}
             return same and all(
-                _fits(field.dataType, there[field.name], exact=False) for field in wanted.fields
+                _types_match(field.dataType, there[field.name], exact=False) for field in wanted.fields
             )
         case DecimalType(), DecimalType() if not wanted.hasPrecisionInfo:
             return True
@@ -119,13 +123,13 @@ def _struct(model: type[BaseModel]) -> StructType:
 
     fields = []
     for name, field in model.model_fields.items():
-        one = _Read.of(field.annotation, field.metadata)
+        one = _ParsedAnnotation.parse(field.annotation, field.metadata)
         fields.append(StructField(name, _type(one, f"{model.__name__}.{name}"), one.nullable))
     return StructType(fields)
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _ParsedAnnotation:
     """An annotation stripped of `Annotated` and `None`, plus the metadata and nullability that they expressed."""
 
     annotation: Any
@@ -133,7 +137,7 @@ class _Read:
     metadata: tuple[Any, ...]
 
     @classmethod
-    def of(cls, annotation: Any, metadata: Iterable[Any] = ()) -> _Read:
+    def parse(cls, annotation: Any, metadata: Iterable[Any] = ()) -> _ParsedAnnotation:
         """Parse an annotation. `metadata` is the metadata of the field itself."""
         collected, nullable = list(metadata), annotation is type(None)
         while True:
@@ -175,16 +179,16 @@ def _decimal(metadata: Iterable[Any], where: str) -> DataType:
     return DecimalType(digits, places)
 
 
-def _type(read: _Read, where: str) -> DataType:
+def _type(parsed: _ParsedAnnotation, where: str) -> DataType:
     from pyspark.sql import types as spark
 
-    annotation = read.annotation
+    annotation = parsed.annotation
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin in (list, tuple, set, frozenset, Sequence) and arguments:
-        inner = _Read.of(arguments[0])
+        inner = _ParsedAnnotation.parse(arguments[0])
         return spark.ArrayType(_type(inner, where), inner.nullable)
     if origin in (dict, Mapping) and len(arguments) == 2:
-        key, inner = _Read.of(arguments[0]), _Read.of(arguments[1])
+        key, inner = _ParsedAnnotation.parse(arguments[0]), _ParsedAnnotation.parse(arguments[1])
         return spark.MapType(_type(key, where), _type(inner, where), inner.nullable)
     if origin is Literal:
         annotation = type(arguments[0])
@@ -192,7 +196,7 @@ def _type(read: _Read, where: str) -> DataType:
         if issubclass(annotation, BaseModel):
             return _struct(annotation)
         if issubclass(annotation, decimal.Decimal):
-            return _decimal(read.metadata, where)
+            return _decimal(parsed.metadata, where)
         plain: list[tuple[type, DataType]] = [
             (bool, spark.BooleanType()),
             (enum.IntEnum, spark.LongType()),

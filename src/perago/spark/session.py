@@ -27,7 +27,7 @@ from perago.errors import RuntimeConfigError, TaskFailed
 from perago.runtime.root.state_dir import own_folder
 from perago.runtime.root.workdirs import remove_tree
 from perago.settings import Settings
-from perago.spark.appcds import archive_file, ends_the_jvm, quick_options, use_options
+from perago.spark.appcds import archive_breaks_jvm, archive_file, quick_options, use_options
 from perago.spark.config import (
     Packages,
     is_local,
@@ -104,9 +104,9 @@ class Sessions:
                 if self._users == 0:
                     self._restore(process_session)
 
-    def check_left(self, session: SparkSession, *, publishes: bool) -> None:
+    def check_final_state(self, session: SparkSession, *, publishes: bool) -> None:
         """Raise `TaskFailed` if an attempt stopped Spark, left a query running, or created tables that will be lost."""
-        if reason := why_gone(session):
+        if reason := why_unusable(session):
             raise TaskFailed(reason)
         if self._shared is None or self._users > 1:
             return  # concurrent attempts in one process: the owner is unknown
@@ -153,8 +153,8 @@ class Sessions:
         _forget_dead_jvm()
         scratch = self._scratch = own_folder(self._settings.root / "spark", "session")
         conf = session_conf(self._settings, scratch, os.environ)
-        found_before = self._packages.by_their_files(conf, os.environ)
-        complete = found_before or self._packages.resolved_by_ivy(conf, os.environ)
+        found_before = self._packages.with_cached_jars(conf, os.environ)
+        complete = found_before or self._packages.with_packages(conf, os.environ)
         self._choose_python()
         with _keep_sigint_handler():
             session = self._start(complete, log_options(scratch, os.environ))
@@ -183,7 +183,7 @@ class Sessions:
             if archive is None or not options:
                 raise
         # If a JVM exits without a message, its archive may be damaged, or it may have been killed.
-        if ends_the_jvm(archive, os.environ):
+        if archive_breaks_jvm(archive, os.environ):
             log.warning("Spark did not start with the archive %s, removing it and starting without", archive)
             with contextlib.suppress(OSError):  # we may not be allowed to remove it
                 archive.unlink(missing_ok=True)
@@ -231,22 +231,22 @@ class AttemptSession:
 
     def for_checks(self) -> SparkSession:
         """Return the session for table checks. Raises `TaskFailed` if the body has stopped Spark."""
-        if self._session is not None and (reason := why_gone(self._session)):
+        if self._session is not None and (reason := why_unusable(self._session)):
             raise TaskFailed(reason)
         return self._sessions.for_checks()
 
-    def check_left(self, *, publishes: bool) -> None:
+    def check_final_state(self, *, publishes: bool) -> None:
         """Raise `TaskFailed` if the attempt left Spark in a state in which it may not end."""
         if self._session is not None:
-            self._sessions.check_left(self._session, publishes=publishes)
+            self._sessions.check_final_state(self._session, publishes=publishes)
 
     @property
-    def alone(self) -> bool:
+    def is_only_attempt(self) -> bool:
         """True if no other attempt in this process is at work."""
         return self._sessions.users == 1
 
 
-def why_gone(session: SparkSession) -> str | None:
+def why_unusable(session: SparkSession) -> str | None:
     """Return why a session is no longer usable, or None if it is usable."""
     if _is_usable(session):
         return None

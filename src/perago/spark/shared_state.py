@@ -40,7 +40,7 @@ class SharedState:
         self._hadoop_before = jvm.org.apache.hadoop.conf.Configuration(self._hadoop)
         self._settings_before = self._hadoop.getPropsWithPrefix("")
         self._catalog_before = dict(self._catalog())
-        self._files_before = {name: set(map(str, files.keySet())) for name, files in self._added()}
+        self._files_before = {name: set(map(str, files.keySet())) for name, files in self._added_file_maps()}
         self._python_files = list(context._python_includes)
         self._environment = dict(context.environment)
         self._checkpoints = self._scala.checkpointDir()
@@ -131,7 +131,7 @@ class SharedState:
         from pyspark import SparkFiles
 
         folder = Path(SparkFiles.getRootDirectory())
-        for name, files in self._added():
+        for name, files in self._added_file_maps():
             for uri in [str(uri) for uri in files.keySet()]:
                 if uri not in self._files_before.get(name, set()):
                     files.remove(uri)
@@ -139,7 +139,7 @@ class SharedState:
                     _remove(folder / uri.partition("#")[0].rpartition("/")[2])
         self._context._python_includes[:] = self._python_files
 
-    def _added(self) -> Iterator[tuple[str, Any]]:
+    def _added_file_maps(self) -> Iterator[tuple[str, Any]]:
         """Yield Spark's own maps of added files and archives, keyed by URI. Changes to them take effect in Spark."""
         for name in ("addedFiles", "addedArchives"):
             group = self._java(getattr(self._scala, name)()).get(_DEFAULT)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perago.declare.checks import Check, CheckResult, counted, wrong
+from perago.declare.checks import Check, CheckResult, failed_result, format_count
 from perago.declare.file_tree import Tree
 from perago.declare.table_checks import Source, TableCheck
 from perago.errors import GuardrailViolation
@@ -32,7 +32,7 @@ _SAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _CheckOutcome:
     """The finding of a check and, if the check failed, the query for the offending rows."""
 
     finding: CheckResult
@@ -66,14 +66,14 @@ class Auditor:
             for one, other in found.items()
             if one != check and not other.passed
         ]
-        return wrong("; also ".join([found[check].text, *others]))
+        return failed_result("; also ".join([found[check].text, *others]))
 
     def _evaluate(
         self, source: Source, checks: list[TableCheck], tree: Tree
     ) -> dict[TableCheck, CheckResult]:
         table, format, options = source
         if not any(True for _ in tree.glob(table)):
-            return dict.fromkeys(checks, wrong(f"there is no table {table!r}"))
+            return dict.fromkeys(checks, failed_result(f"there is no table {table!r}"))
         try:
             frame = read_table(self._session(), self._workspace.uri(table), format, None, dict(options))
             findings = _evaluate_all(frame, checks)
@@ -105,17 +105,17 @@ class AuditedTree:
         return self._auditor.finding(check, self._tree)
 
 
-def _evaluate_all(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Counted]:
+def _evaluate_all(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _CheckOutcome]:
     """Return the finding of every check. Rows are not read for checks on the columns, or if a column is missing."""
-    found: dict[TableCheck, _Counted] = {}
+    found: dict[TableCheck, _CheckOutcome] = {}
     to_count = []
     for check in checks:
-        text = _wrong_columns(frame, check)
+        text = _column_problems(frame, check)
         if text is not None:
-            found[check] = _Counted(wrong(text))
+            found[check] = _CheckOutcome(failed_result(text))
         elif check.kind == "require_columns":
-            found[check] = _Counted(
-                CheckResult(f"{len(check.columns)} of {counted(frame.columns, 'column')}")
+            found[check] = _CheckOutcome(
+                CheckResult(f"{len(check.columns)} of {format_count(frame.columns, 'column')}")
             )
         else:
             to_count.append(check)
@@ -124,7 +124,7 @@ def _evaluate_all(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableC
     return {check: found[check] for check in checks}
 
 
-def _wrong_columns(frame: DataFrame, check: TableCheck) -> str | None:
+def _column_problems(frame: DataFrame, check: TableCheck) -> str | None:
     there = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     missing = [name for name in check.columns if name not in there]
     types = dict(zip(check.columns, check.types, strict=False))
@@ -135,11 +135,14 @@ def _wrong_columns(frame: DataFrame, check: TableCheck) -> str | None:
     return "; ".join(problems) or None
 
 
-def _count(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _Counted]:
+def _count(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _CheckOutcome]:
     from pyspark.sql import functions as F
 
     plain = [check for check in checks if check.kind != "require_unique"]
-    whole = [F.count(F.lit(1)), *(_amount(column) for check in plain for column in _offending(frame, check))]
+    whole = [
+        F.count(F.lit(1)),
+        *(_amount(column) for check in plain for column in _violation_conditions(frame, check)),
+    ]
     query = frame.agg(F.lit(-1).alias("key"), F.array(*whole).alias("counts"))
     for number, check in enumerate(checks):
         if check.kind == "require_unique":
@@ -148,39 +151,46 @@ def _count(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _
             query = query.union(duplicates.agg(F.lit(number).alias("key"), counts.alias("counts")))
     rows = {row["key"]: list(row["counts"]) for row in query.collect()}
     total, *amounts = rows[-1]
-    found: dict[TableCheck, _Counted] = {}
+    found: dict[TableCheck, _CheckOutcome] = {}
     for number, check in enumerate(checks):
         if check.kind == "require_unique":
             keys, duplicate_rows = rows[number]
             found[check] = _finding_of_keys(frame, check, total, keys, duplicate_rows)
         else:
-            width = len(_offending(frame, check))
+            width = len(_violation_conditions(frame, check))
             found[check], amounts = _finding_of_counts(frame, check, total, amounts[:width]), amounts[width:]
     return found
 
 
-def _finding_of_counts(frame: DataFrame, check: TableCheck, total: int, amounts: Sequence[int]) -> _Counted:
+def _finding_of_counts(
+    frame: DataFrame, check: TableCheck, total: int, amounts: Sequence[int]
+) -> _CheckOutcome:
     if check.kind == "require_rows":
         few, many = total < (check.least or 0), check.most is not None and total > check.most
         bound = f"{check.least} or more are required" if few else f"at most {check.most} are allowed"
-        return _Counted(wrong(f"it has {total} rows, {bound}") if few or many else CheckResult(_rows(total)))
+        return _CheckOutcome(
+            failed_result(f"it has {total} rows, {bound}") if few or many else CheckResult(_rows(total))
+        )
     if not any(amounts):
         none = "no nulls" if check.kind == "forbid_nulls" else "no other values"
-        return _Counted(CheckResult(f"{none} in {_rows(total)}"))
-    any_of = _any(_offending(frame, check))
+        return _CheckOutcome(CheckResult(f"{none} in {_rows(total)}"))
+    any_of = _any(_violation_conditions(frame, check))
     if check.kind == "forbid_nulls":
         names = check.columns or frame.columns
         nulls = [f"{count} in {name!r}" for name, count in zip(names, amounts, strict=True) if count]
-        return _Counted(wrong(f"nulls: {', '.join(nulls)}, of {total} rows"), lambda: frame.where(any_of))
+        return _CheckOutcome(
+            failed_result(f"nulls: {', '.join(nulls)}, of {total} rows"), lambda: frame.where(any_of)
+        )
     text = f"{amounts[0]} of {total} rows hold other values in {check.columns[0]!r}"
-    return _Counted(wrong(text), lambda: frame.where(any_of))
+    return _CheckOutcome(failed_result(text), lambda: frame.where(any_of))
 
 
-def _finding_of_keys(frame: DataFrame, check: TableCheck, total: int, keys: int, rows: int) -> _Counted:
+def _finding_of_keys(frame: DataFrame, check: TableCheck, total: int, keys: int, rows: int) -> _CheckOutcome:
     if not keys:
-        return _Counted(CheckResult(f"no key twice in {_rows(total)}"))
-    return _Counted(
-        wrong(f"{keys} keys are there more than once, in {rows} rows"), lambda: _duplicate_keys(frame, check)
+        return _CheckOutcome(CheckResult(f"no key twice in {_rows(total)}"))
+    return _CheckOutcome(
+        failed_result(f"{keys} keys are there more than once, in {rows} rows"),
+        lambda: _duplicate_keys(frame, check),
     )
 
 
@@ -188,7 +198,7 @@ def _rows(total: int) -> str:
     return "1 row" if total == 1 else f"{total} rows"
 
 
-def _offending(frame: DataFrame, check: TableCheck) -> list[Column]:
+def _violation_conditions(frame: DataFrame, check: TableCheck) -> list[Column]:
     """Return the conditions that make a row offending, one for each count that the check needs."""
     from pyspark.sql import functions as F
 

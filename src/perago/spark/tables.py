@@ -11,27 +11,37 @@ rejected.
 
 Parquet files written by Spark contain their schema, with nullability, in the footer.  Reading one footer here saves the
 Spark job that would do the same.  Files from another writer or in another format need that job.
+
+All files of a table must have the same column types.  Spark reads a table with one schema, so a decimal(15,2) next to a
+decimal(38,18) makes the column unreadable for every later reader.  `check_column_types` covers everything that an
+attempt is about to publish, however it was written: appended, by partition, through the workspace or not.  Delta tables
+are skipped, because Delta manages its own files.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import logging
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql.types import StructType
 
-from perago.errors import GuardrailViolation
+from perago.errors import GuardrailViolation, PostGuardrailViolation
+from perago.protocol.changes import Changes
 from perago.protocol.paths import has_wildcard
-from perago.spark.failures import all_messages
+from perago.spark.failures import SPARK_ERRORS, all_messages
 from perago.spark.paths import DELTA_LOG
-from perago.spark.s3a import make_room
-from perago.spark.schema import TableSchema, declared, differences, other_types
+from perago.spark.s3a import delete_before_overwrite
+from perago.spark.schema import TableSchema, declared_schema, differences, type_conflicts
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+
+log = logging.getLogger("perago.spark")
 
 WITHOUT_A_SCHEMA = frozenset({"csv", "json", "text", "xml"})
 FILES = WITHOUT_A_SCHEMA | {"avro", "orc", "parquet"}
@@ -47,6 +57,8 @@ _MORE = {
 }
 _NOT_FOUND = ("[DATA_SOURCE_NOT_FOUND]", "Failed to find data source")
 _SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
+_PART = re.compile(r"(?P<table>(?:.*?/)?)(?:[^/=]+=[^/]*/)*part-\d{5}[^/]*\.(?P<format>parquet|orc|avro)")
+_IN_DELTA_LOG = re.compile(rf"((?:.*/)?){DELTA_LOG}/")
 
 
 def check_format(spark: SparkSession, uri: str, format: str, *, writing: bool = False) -> None:
@@ -69,7 +81,7 @@ def unknown_format(error: Exception, format: str) -> str | None:
         return None
     from pyspark import __version__ as version
 
-    format = known_name(format)
+    format = normalized_format(format)
     package = _PACKAGES.get(format, "GROUP:NAME:VERSION").format(minor=".".join(version.split(".")[:2]))
     return (
         f"this Spark session does not know the format {format!r}; add the package that has it, in a version for "
@@ -77,7 +89,7 @@ def unknown_format(error: Exception, format: str) -> str | None:
     )
 
 
-def known_name(format: str) -> str:
+def normalized_format(format: str) -> str:
     """Return a format's name, in lower case if this module knows the format: Spark ignores case."""
     return format.lower() if format.lower() in FILES | {DELTA} else format
 
@@ -139,24 +151,24 @@ def read_table(
 
     Raises `GuardrailViolation`, listing all differences, if the table does not match the schema.
     """
-    format = known_name(format)
+    format = normalized_format(format)
     check_format(spark, uri, format)
     if schema is None:
         return _open(spark, uri, format, options)[0]
-    wanted = declared(schema)
+    wanted = declared_schema(schema)
     names = [field.name for field in wanted.struct.fields]
     if format not in WITHOUT_A_SCHEMA:
         table, without_nulls = _open(spark, uri, format, options)
-        wrong = differences(
+        problems = differences(
             wanted, table.schema, lambda name: name in without_nulls and not without_nulls[name]
         )
-        if not wrong:
+        if not problems:
             return table.select(*names)
     else:
-        wrong = _wrong_header(spark, uri, names, options) if format == "csv" else []
-        if not wrong:
+        problems = _header_differences(spark, uri, names, options) if format == "csv" else []
+        if not problems:
             return spark.read.format(format).options(**options).schema(wanted.struct).load(uri)
-    raise GuardrailViolation("it is not as declared: " + "; ".join(wrong))
+    raise GuardrailViolation("it is not as declared: " + "; ".join(problems))
 
 
 def write_table(
@@ -172,29 +184,67 @@ def write_table(
 
     Appended rows must have the same column types as the existing files.
     """
-    format = known_name(format)
+    format = normalized_format(format)
     check_format(df.sparkSession, uri, format, writing=True)
     if schema is not None:
         df = _as_declared(df, schema)
     if mode == "append" and format in FILES - WITHOUT_A_SCHEMA:
-        _check_types(df, uri, format)
-    if mode == "overwrite" and format in FILES and not _only_partitions(df.sparkSession, options):
-        make_room(df.sparkSession, uri)
+        _check_appended_types(df, uri, format)
+    if mode == "overwrite" and format in FILES and not _is_dynamic_overwrite(df.sparkSession, options):
+        delete_before_overwrite(df.sparkSession, uri)
     writer = df.write.format(format).mode(mode).options(**options)
     if partition_by:
         writer = writer.partitionBy(*partition_by)
     writer.save(uri)
 
 
-def _check_types(df: DataFrame, uri: str, format: str) -> None:
+def _check_appended_types(df: DataFrame, uri: str, format: str) -> None:
     """Raise `GuardrailViolation` if column types differ from those in the table's files.
 
     Runs before any work is done.
     """
     file = first_file(df.sparkSession, uri)
-    wrong = other_types(df.schema, stored_schema(df.sparkSession, file, format)) if file is not None else []
-    if wrong:
-        raise GuardrailViolation(f"{'; '.join(wrong)}; cast the columns, or overwrite the whole table")
+    problems = (
+        type_conflicts(df.schema, stored_schema(df.sparkSession, file, format)) if file is not None else []
+    )
+    if problems:
+        raise GuardrailViolation(f"{'; '.join(problems)}; cast the columns, or overwrite the whole table")
+
+
+def check_column_types(spark: SparkSession, base: str, changes: Changes, files: Collection[str]) -> None:
+    """Raise `PostGuardrailViolation` if a table's new files have other column types than its unchanged files."""
+    new = _first_of_each_table(changes.put)
+    if not new:
+        return
+    changed = set(changes.put)
+    kept = _first_of_each_table(path for path in files if path not in changed)
+    of_delta = {match[1] for path in files if (match := _IN_DELTA_LOG.match(path))}
+    for key, path in new.items():
+        table, format = key
+        if key not in kept or table in of_delta:
+            continue
+        try:
+            written, stored = (stored_schema(spark, f"{base}/{one}", format) for one in (path, kept[key]))
+        except SPARK_ERRORS as error:
+            # The name is misleading: Spark did not write this file, and may not be able to read it.
+            log.warning(
+                "could not compare the column types of %s and %s, skipping", path, kept[key], exc_info=error
+            )
+            continue
+        problems = type_conflicts(written, stored)
+        if problems:
+            raise PostGuardrailViolation(
+                f"table {table.rstrip('/')!r} would be unreadable: {'; '.join(problems)}. Nothing is published; cast the "
+                "columns, or overwrite the whole table"
+            )
+
+
+def _first_of_each_table(paths: Iterable[str]) -> dict[tuple[str, str], str]:
+    found: dict[tuple[str, str], str] = {}
+    for path in paths:
+        if match := _PART.fullmatch(path):
+            found.setdefault((match["table"], match["format"]), path)
+    return found
 
 
 def _open(
@@ -210,7 +260,7 @@ def _open(
     return reader.schema(stored).load(uri), {field.name: not field.nullable for field in stored.fields}
 
 
-def _wrong_header(
+def _header_differences(
     spark: SparkSession, uri: str, names: Sequence[str], options: Mapping[str, Any]
 ) -> list[str]:
     """Return the differences between a CSV header and the declared columns, which Spark assigns by position."""
@@ -225,7 +275,7 @@ def _wrong_header(
     return missing + extra or [f"the columns come as {', '.join(found)}, declared {', '.join(names)}"]
 
 
-def _only_partitions(spark: SparkSession, options: Mapping[str, Any]) -> bool:
+def _is_dynamic_overwrite(spark: SparkSession, options: Mapping[str, Any]) -> bool:
     """Return whether an overwrite replaces only the partitions that are written."""
     chosen = options.get("partitionOverwriteMode") or spark.conf.get(
         "spark.sql.sources.partitionOverwriteMode"
@@ -234,10 +284,10 @@ def _only_partitions(spark: SparkSession, options: Mapping[str, Any]) -> bool:
 
 
 def _as_declared(df: DataFrame, schema: TableSchema) -> DataFrame:
-    wanted = declared(schema)
-    wrong = differences(wanted, df.schema, lambda _name: False)
-    if wrong:
-        raise GuardrailViolation("it is not as declared: " + "; ".join(wrong))
+    wanted = declared_schema(schema)
+    problems = differences(wanted, df.schema, lambda _name: False)
+    if problems:
+        raise GuardrailViolation("it is not as declared: " + "; ".join(problems))
     nullable = {field.name for field in df.schema.fields if field.nullable}
     names = [field.name for field in wanted.struct.fields]
     further = [name for name in df.columns if name not in names]

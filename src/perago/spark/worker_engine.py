@@ -77,12 +77,12 @@ class SparkJobs:
 
     def cancel(self, job: str) -> None:
         """Cancel a job, wherever it runs. Does nothing if Spark no longer knows the job, which has then ended."""
-        if (context := self._context.made) is not None:
+        if (context := self._context.current) is not None:
             with contextlib.suppress(Exception):
                 context.cancelJobGroup(job)
 
     def _open_context(self) -> SparkContext:
-        if self._context.made is None:
+        if self._context.current is None:
             # Without this file, the pool would run its jobs in FIFO order.
             self._pools.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._pools.write_text(_POOLS, encoding="utf-8")

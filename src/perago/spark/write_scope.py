@@ -20,7 +20,7 @@ from perago.runtime.attempt.place import MAX_NAMED_PATHS, outside_writes
 _LAST = "\U0010ffff"
 
 
-def check_outside(lake: ReadableLake, workspace: Workspace, branch: str) -> list[str]:
+def check_write_scope(lake: ReadableLake, workspace: Workspace, branch: str) -> list[str]:
     """Raise `PostGuardrailViolation`, naming the paths, if any changes are out of scope.
 
     Returns the changed directory markers of parent folders.
@@ -28,20 +28,20 @@ def check_outside(lake: ReadableLake, workspace: Workspace, branch: str) -> list
     above: list[str] = []
     roots = workspace.view.write_roots
 
-    def wrong() -> Iterator[str]:
+    def out_of_scope() -> Iterator[str]:
         for path in _changed_outside(lake, workspace, branch):
             if path.endswith("/") and any(root.startswith(path) for root in roots):
                 above.append(path)
             else:
                 yield path
 
-    found = list(islice(wrong(), MAX_NAMED_PATHS + 1))
+    found = list(islice(out_of_scope(), MAX_NAMED_PATHS + 1))
     if found:
         raise _refusal(found, workspace)
     return above
 
 
-def reset(lake: StagingLake, workspace: Workspace, branch: str, paths: Sequence[str]) -> None:
+def restore_objects(lake: StagingLake, workspace: Workspace, branch: str, paths: Sequence[str]) -> None:
     """Restore these objects on a branch to their state in the input."""
     for path in paths:
         try:

@@ -16,7 +16,7 @@ wait.  The pytest fixtures `perago_lake`, `perago_worker` and `perago_spark` com
 """
 
 from perago.errors import TrialError
-from perago.testing.clock import Clock
+from perago.testing.environment import Clock
 from perago.testing.faults import STEPS, Crashed, advance_head, crash, goes_stale, head_moves, lose_lease
 from perago.testing.lake import TrialLake
 from perago.testing.results import Changes, Trial, TrialAttempt, TrialCommit, TrialStep, WorkflowTrial

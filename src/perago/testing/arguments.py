@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel
 
 from perago.declare.discovery import load_tasks
-from perago.declare.task import TaskDefinition, declared_in
+from perago.declare.task import TaskDefinition, tasks_declared_in
 from perago.errors import TaskDefinitionError, TrialError
 from perago.protocol.suggestions import did_you_mean, listed
 from perago.testing.faults import Faults, HeadMove, checked_faults
@@ -135,7 +135,7 @@ def _definition_of(given: PythonWorkflow) -> tuple[dict[str, Any], str]:
     return definition, f"workflow {definition.get('name')!r}"
 
 
-def check_fits(
+def check_workflow_errors(
     definition: Mapping[str, Any], tasks: Sequence[TaskDefinition], *, file: str, given: Mapping[str, Any]
 ) -> None:
     """Raise `TrialError` if `perago check` would reject the workflow."""
@@ -180,7 +180,7 @@ def _tasks_of_one(given: object) -> list[TaskDefinition]:
     if isinstance(given, str):
         return load_tasks([given])
     if isinstance(given, ModuleType):
-        found = declared_in(given.__name__)
+        found = tasks_declared_in(given.__name__)
         if not found:
             raise TrialError(f"module {given.__name__!r} declares no task; give the one that does")
         return found

@@ -26,8 +26,7 @@ from perago.runtime.attempt.contract import given_workspaces
 from perago.runtime.attempt.delivery import Executor
 from perago.runtime.observe.logs import BodyLogs, handlers_on_the_way
 from perago.runtime.process.process_state import preserving_process_state
-from perago.testing.clock import Clock
-from perago.testing.environment import TrialEnvironment
+from perago.testing.environment import Clock, TrialEnvironment
 from perago.testing.faults import Crash, Crashed, Faults, HeadMove, LostLease
 from perago.testing.lake import TrialLake
 from perago.testing.results import TrialAttempt
@@ -77,7 +76,7 @@ class _Logged(BodyLogs):
 
 
 @contextmanager
-def captured(lines: list[str]) -> Iterator[None]:
+def capture_output(lines: list[str]) -> Iterator[None]:
     """Append everything that is printed and logged inside the block to `lines`."""
     before = sys.stdout, sys.stderr
     tees = _Tee(before[0], lines), _Tee(before[1], lines)
@@ -111,7 +110,7 @@ class _Observed:
     error: BaseException | None = None
     outcome: Outcome | None = None
     crashed: bool = False
-    wrong: Exception | None = None
+    injection_error: Exception | None = None
     """The error from a fault that could not be injected. It is a mistake in the test, not in the attempt."""
 
 
@@ -175,10 +174,10 @@ class Runner:
         try:
             observed.outcome = self._executor(assignment, observed).execute(assignment).outcome
         except Crashed as crashed:
-            if observed.wrong is not None:
+            if observed.injection_error is not None:
                 raise TrialError(
-                    f"what is to happen at {observed.steps[-1]!r} cannot: {observed.wrong}"
-                ) from observed.wrong
+                    f"what is to happen at {observed.steps[-1]!r} cannot: {observed.injection_error}"
+                ) from observed.injection_error
             observed.error = crashed
             # The lease is no longer extended, so it expires.
             self._clock.sleep(attempt.response_timeout_seconds)
@@ -206,12 +205,16 @@ class Runner:
                 cleanup.close()
 
         @contextmanager
-        def watched() -> Iterator[None]:
-            with captured(observed.lines), preserving_process_state():
+        def capturing() -> Iterator[None]:
+            with capture_output(observed.lines), preserving_process_state():
                 yield
 
         context = replace(
-            self._context, observe=begin, on_error=failed, preserving_process_state=watched, clean_up=clean_up
+            self._context,
+            observe=begin,
+            on_error=failed,
+            preserving_process_state=capturing,
+            clean_up=clean_up,
         )
         return Executor(self._tasks, context, WORKER, mask=str)
 
@@ -231,7 +234,7 @@ class Runner:
                 try:
                     self._move_head(fault, assignment)
                 except Exception as error:
-                    observed.wrong, observed.crashed = error, True
+                    observed.injection_error, observed.crashed = error, True
                     raise Crashed from error
 
     def _move_head(self, move: HeadMove, assignment: Assignment) -> None:

@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from perago.errors import RuntimeConfigError, TrialError
 from perago.runtime.folder_upload import folder_uploads
 from perago.testing.arguments import Task, Workflow, task_of
-from perago.testing.clock import Clock
-from perago.testing.environment import TrialEnvironment, open_environment
+from perago.testing.environment import Clock, TrialEnvironment, open_environment
 from perago.testing.faults import Faults, renamed_argument
 from perago.testing.lake import REPOSITORY, Files, checked_files
 from perago.testing.results import Trial, WorkflowTrial

@@ -19,7 +19,7 @@ from perago.runtime.runs.inspect import worker_tasks
 from perago.testing.arguments import (
     Task,
     Workflow,
-    check_fits,
+    check_workflow_errors,
     faults_of,
     params_of,
     retries_of,
@@ -28,8 +28,7 @@ from perago.testing.arguments import (
     workflow_faults,
     workflow_of,
 )
-from perago.testing.clock import Clock
-from perago.testing.environment import TrialEnvironment
+from perago.testing.environment import Clock, TrialEnvironment
 from perago.testing.faults import Faults, renamed_argument
 from perago.testing.lake import MAIN, TrialLake
 from perago.testing.results import Changes, Trial, TrialStep, WorkflowTrial
@@ -115,7 +114,7 @@ class TrialWorker:
         definition, file = workflow_of(workflow)
         known = tasks_of(tasks)
         payload = {"workspace": self.lake.workspace(), **(input or {})}
-        check_fits(definition, known, file=file, given=payload)
+        check_workflow_errors(definition, known, file=file, given=payload)
         used = used_tasks(definition, {task.name for task in known})
         serving = [task for task in known if task.name in used]
         by_name = {task.name: task for task in serving}

@@ -34,7 +34,7 @@ _TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 _ROUTES: dict[str, Page] = {
     "/runs": run_pages.runs,
     "/run": run_pages.run,
-    "/log": run_pages.printed,
+    "/log": run_pages.attempt_output,
     "/branches": lake_pages.branches,
     "/data": lake_pages.branches,
     "/checks": lake_pages.branches,

@@ -95,7 +95,7 @@ class Guard:
         if headers.get("sec-fetch-site") == "cross-site" and headers.get("sec-fetch-mode") != "navigate":
             return _error(403, "another site may not ask for this")
         if self._token is None:
-            return None if _host_name(headers.get("host", "")) in self._names else _not_this_machine()
+            return None if _host_name(headers.get("host", "")) in self._names else _wrong_host_response()
         return self._check_token(scope, headers, self._token)
 
     def _check_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
@@ -103,7 +103,7 @@ class Guard:
         given = [value for name, value in query if name == "token"]
         cookie = f"perago-ui-{(scope.get('server') or ('', 0))[1]}"
         if given:
-            if not _same(given[-1], token):
+            if not _tokens_match(given[-1], token):
                 return _error(403, "this is not the token: open the address that `perago ui` printed")
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             # Redirect relative to the current path, so that the target cannot name another host.
@@ -111,7 +111,7 @@ class Guard:
             answer.set_cookie(cookie, token, httponly=True, samesite="lax", path="/")
             return answer
         bearer = headers.get("authorization", "").removeprefix("Bearer ")
-        if _same(bearer, token) or _same(_cookie(headers.get("cookie", ""), cookie), token):
+        if _tokens_match(bearer, token) or _tokens_match(_cookie(headers.get("cookie", ""), cookie), token):
             return None
         return _error(403, "a token is needed: open the address that `perago ui` printed")
 
@@ -120,7 +120,7 @@ def _error(status: int, text: str) -> Response:
     return PlainTextResponse(f"{text}\n", status_code=status)
 
 
-def _not_this_machine() -> Response:
+def _wrong_host_response() -> Response:
     return _error(421, "this page is for this machine alone: open it as http://127.0.0.1 with its port")
 
 
@@ -131,7 +131,7 @@ def _host_name(host: str) -> str:
         return ""
 
 
-def _same(given: str, token: str) -> bool:
+def _tokens_match(given: str, token: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode())
 
 

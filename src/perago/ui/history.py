@@ -73,7 +73,7 @@ class HistoryRow:
     tag: str = ""
     superseded_by: str = ""
     supersedes: str = ""
-    passed: int = 0
+    rebased_over: int = 0
     """The number of other commits, made since this one was staged, that it was rebased over."""
     base: str = ""
     changes: Changes | None = None
@@ -108,14 +108,14 @@ def row_of(commit: Commit, *, tag: str = "") -> HistoryRow:
     metadata = commit.metadata
     maker = maker_of(commit)
     kind: Kind = "publication" if maker else "fence" if metadata.get(KEY) == FENCE_KEY else "other"
-    passed = metadata.get(REBASED_OVER, "0")
+    rebased_over = metadata.get(REBASED_OVER, "0")
     return HistoryRow(
         commit,
         "replaced" if tag else kind,
         maker,
         tag,
         supersedes=metadata.get(SUPERSEDES, ""),
-        passed=int(passed) if passed.isdecimal() else 0,
+        rebased_over=int(rebased_over) if rebased_over.isdecimal() else 0,
         base=metadata.get(STAGING_BASE, ""),
     )
 
@@ -189,7 +189,7 @@ def draw(rows: Sequence[HistoryRow], *, more: bool) -> list[HistoryRow]:
         bottom = _MIDDLE if number == on_branch[-1] and not more else _BOTTOM
         if top != bottom:
             lines[number].append(_down(0, top, bottom, "branch"))
-    widest = _beside(rows, lines)
+    widest = _draw_rebase_lines(rows, lines)
     width = LANE * (1 + max(widest, *(int(row.kind == "replaced") for row in rows), 0)) if rows else LANE
     return [
         replace(row, drawn=RowDrawing(tuple(own), _across(1 if row.kind == "replaced" else 0), width))
@@ -197,12 +197,12 @@ def draw(rows: Sequence[HistoryRow], *, more: bool) -> list[HistoryRow]:
     ]
 
 
-def _beside(rows: Sequence[HistoryRow], lines: list[list[Line]]) -> int:
+def _draw_rebase_lines(rows: Sequence[HistoryRow], lines: list[list[Line]]) -> int:
     """Add a line from each rebased commit to the one on which it was staged. Returns the highest lane used, or 0."""
     at = {row.commit.id: number for number, row in enumerate(rows)}
     ends: list[int] = []
     for number, row in enumerate(rows):
-        if not row.passed or not row.base:
+        if not row.rebased_over or not row.base:
             continue
         end = at.get(row.base, len(rows))
         # Find the first lane that is free from this row on, starting at 2: replaced publications use lane 1.

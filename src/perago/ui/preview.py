@@ -20,7 +20,7 @@ from typing import Literal
 
 from perago.lake.base import Entry, ReadableLake
 from perago.ui.parquet_preview import ParquetPreview, preview_parquet
-from perago.ui.text_preview import Table, indented, is_text, table_of
+from perago.ui.text_preview import Table, indent_json, is_text, table_of
 
 FIRST_BYTES = 64 * 1024
 MOST_SHOWN_WHOLE = 20 * 1024 * 1024
@@ -105,5 +105,5 @@ def _first_bytes(one: Object, kind: Kind) -> Preview:
         table = table_of(text, "\t" if ending_of(one.entry.path) == "tsv" else ",", whole=whole)
         return Preview("csv", table=table, note=note) if table else Preview("text", text=text, note=note)
     if kind == "json" and whole:
-        return Preview("json", text=indented(text))
+        return Preview("json", text=indent_json(text))
     return Preview(kind, text=text, note=note)

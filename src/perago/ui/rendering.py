@@ -64,7 +64,7 @@ def part(name: str, template: str, **values: Any) -> Part:
     return Part(name, html, hashlib.sha256(html.encode("utf-8", "surrogatepass")).hexdigest()[:16])
 
 
-def shown(text: object) -> str:
+def escape_hidden(text: object) -> str:
     """Return untrusted text, with characters that hide or reverse text shown as visible escapes."""
     safe = str(text).encode("utf-8", "backslashreplace").decode()
     return _HIDING.sub(lambda found: f"\\u{ord(found[0]):04x}", printable(safe))
@@ -84,7 +84,7 @@ def pretty(value: Any) -> str:
         text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     if len(text) > MOST_JSON_CHARS:
         text = text[:MOST_JSON_CHARS] + f"\n… ({len(text) - MOST_JSON_CHARS} characters more)"
-    return shown(text)
+    return escape_hidden(text)
 
 
 def moment(seconds: float | None) -> str:
@@ -117,14 +117,14 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.filters.update(
-        shown=shown,
+        escape_hidden=escape_hidden,
         pretty=pretty,
         moment=moment,
         iso=_iso,
         took=_took,
         size=format.size,
         short=lambda text: str(text)[:SHORT],
-        overwritten=lambda text: shown(overwritten(str(text))),
+        overwritten=lambda text: escape_hidden(overwritten(str(text))),
         state_class=lambda status: _STATES.get(status, _BAD)[0],
         state_sign=lambda status: _STATES.get(status, _BAD)[1],
     )

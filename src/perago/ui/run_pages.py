@@ -14,7 +14,7 @@ from perago.runtime.runs.inspect import RunHandle, find, read_attempt
 from perago.runtime.runs.listing import PageStart, page_of_runs
 from perago.ui.data_source import DataSource
 from perago.ui.graph import graph_of
-from perago.ui.rendering import Part, part, render, shown
+from perago.ui.rendering import Part, escape_hidden, part, render
 from perago.ui.step_page import chosen_step, step_page
 
 RUNS = 50
@@ -79,7 +79,7 @@ def run_parts(
     return [head, graph, part("step", "parts/run_step.html", **values, page=page)], state, over
 
 
-def printed(source: DataSource, request: Request) -> StreamingResponse:
+def attempt_output(source: DataSource, request: Request) -> StreamingResponse:
     """Return all lines that an attempt printed, as plain text."""
     found, task_id = (
         find(source.servers, request.query_params.get("id", "")),
@@ -93,7 +93,7 @@ def printed(source: DataSource, request: Request) -> StreamingResponse:
 
     def lines() -> Iterator[str]:
         for line in logged.lines:
-            yield shown(line.text) + "\n"
+            yield escape_hidden(line.text) + "\n"
 
     return StreamingResponse(lines(), media_type="text/plain; charset=utf-8")
 

@@ -14,7 +14,7 @@ ROWS = 100
 COLUMNS = 60
 CELL = 300
 DEPTH = 50
-INDENTED = 512 * 1024
+MAX_INDENTED_CHARS = 512 * 1024
 """The maximum length of indented JSON. JSON that would be longer, or is nested deeper than `DEPTH`, is shown as is."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
@@ -51,13 +51,13 @@ def table_of(text: str, delimiter: str, *, whole: bool) -> Table | None:
     if not rows or not rows[0]:
         return None
     return Table(
-        [cut(cell) for cell in rows[0][:COLUMNS]],
-        [[cut(cell) for cell in row[:COLUMNS]] for row in rows[1:]],
+        [truncate(cell) for cell in rows[0][:COLUMNS]],
+        [[truncate(cell) for cell in row[:COLUMNS]] for row in rows[1:]],
         max(0, max(map(len, rows)) - COLUMNS),
     )
 
 
-def indented(text: str) -> str:
+def indent_json(text: str) -> str:
     """Indent JSON text. Returns it unchanged if it is not JSON, nested too deeply, or too long once indented."""
     if depth_of(text) > DEPTH:
         return text
@@ -65,7 +65,7 @@ def indented(text: str) -> str:
         wide = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
         return text
-    return wide if len(wide) <= INDENTED else text
+    return wide if len(wide) <= MAX_INDENTED_CHARS else text
 
 
 def depth_of(text: str) -> int:
@@ -77,7 +77,7 @@ def depth_of(text: str) -> int:
     return deepest
 
 
-def cut(cell: object) -> str:
+def truncate(cell: object) -> str:
     """Return the text of a cell, truncated to `CELL` characters."""
     text = str(cell)
     return text if len(text) <= CELL else text[:CELL] + " …"

@@ -18,7 +18,7 @@ from pydantic import AliasChoices, AliasPath, BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from perago.declare.diagnostics import calling_place, shortened
+from perago.declare.diagnostics import calling_place, short_repr
 from perago.declare.task import TaskDefinition
 from perago.errors import TaskDefinitionError
 from perago.orchestrator.conductor.workflow_objects import Fork, TaskStep, is_step
@@ -48,12 +48,12 @@ def fork(name: str, *arms: Sequence[Any]) -> Fork:
     """
     if not isinstance(name, str) or not name.strip():
         raise TaskDefinitionError(
-            f"{calling_place()}: a fork needs a unique name in the workflow, and got {shortened(name)}"
+            f"{calling_place()}: a fork needs a unique name in the workflow, and got {short_repr(name)}"
         )
     for arm in arms or ((),):
         if not isinstance(arm, list | tuple) or not arm or not all(map(is_step, arm)):
             raise TaskDefinitionError(
-                f"{calling_place()}: fork {name!r} takes one list of steps for each arm, and got {shortened(arm)}: "
+                f"{calling_place()}: fork {name!r} takes one list of steps for each arm, and got {short_repr(arm)}: "
                 f'fork("{name}", [first], [second])'
             )
     return Fork(name, arms)
@@ -113,7 +113,7 @@ def refuse_secrets(params: BaseModel, label: str) -> None:
     for one in _leaves(params):
         if isinstance(one, SecretStr | SecretBytes):
             raise TaskDefinitionError(
-                f"{calling_place()}: {label}: params hold {shortened(one)}, and a workflow's definition must not contain a "
+                f"{calling_place()}: {label}: params hold {short_repr(one)}, and a workflow's definition must not contain a "
                 "secret; have the task read it where it runs"
             )
 
@@ -211,12 +211,16 @@ def step(
     label = f"step {name!r}"
     definition = getattr(task, "__perago_task__", None)
     if not isinstance(definition, TaskDefinition):
-        _fail(f"{label}: {shortened(task)} is not a task; decorate the function with @task, and name it here")
+        _fail(
+            f"{label}: {short_repr(task)} is not a task; decorate the function with @task, and name it here"
+        )
     if not isinstance(name, str) or not name.strip():
-        _fail(f"a step of {definition.name!r} needs a unique name in the workflow, and got {shortened(name)}")
+        _fail(
+            f"a step of {definition.name!r} needs a unique name in the workflow, and got {short_repr(name)}"
+        )
     if not isinstance(params, definition.params_model):
         wanted = definition.params_model.__name__
-        _fail(f"{label}: params is {shortened(params)}; {definition.name!r} takes a {wanted}: {wanted}(…)")
+        _fail(f"{label}: params is {short_repr(params)}; {definition.name!r} takes a {wanted}: {wanted}(…)")
     if workspace is None and definition.workspace is not None:
         _fail(
             f"{label} has no workspace, and its task {definition.name!r} works on one; add "
@@ -225,7 +229,7 @@ def step(
     starts = list(workspace) if isinstance(workspace, list | tuple) else [workspace]
     if workspace is not None and not (starts and all(isinstance(one, Workspace) for one in starts)):
         _fail(
-            f"{label}: workspace is {shortened(workspace)}; give it INPUT_WORKSPACE, an earlier step's .workspace, "
+            f"{label}: workspace is {short_repr(workspace)}; give it INPUT_WORKSPACE, an earlier step's .workspace, "
             "expression('${…}', Workspace), or a list of those to join"
         )
     refuse_secrets(params, label)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import FunctionType, ModuleType
 from typing import Any
 
-from perago.declare.discovery import imported
+from perago.declare.discovery import import_target
 from perago.errors import TaskDefinitionError
 from perago.orchestrator.conductor.workflow_objects import definition_of, is_workflow
 from perago.protocol.suggestions import did_you_mean, listed
@@ -23,7 +23,7 @@ def load_definition(source: str) -> dict[str, Any]:
         raise TaskDefinitionError(
             f"{target}: name a workflow of the module, {target}:NAME{_existing_workflows(target)}"
         )
-    module = imported(target)
+    module = import_target(target)
     if name not in vars(module):
         meant = did_you_mean(name, _workflows(module), otherwise=_existing_workflows(target))
         raise TaskDefinitionError(f"{source}: {target} has no {name!r}{meant}")
@@ -45,7 +45,7 @@ def _workflows(module: ModuleType) -> list[str]:
 
 def _existing_workflows(target: str) -> str:
     """Return the workflows of a module as the end of a sentence."""
-    workflows = _workflows(imported(target))
+    workflows = _workflows(import_target(target))
     if workflows:
         return f"; {target} has {listed(workflows)}"
     return f'; {target} has no workflow: make one, plays = perago.workflow.new_workflow("plays")'

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from perago.declare.diagnostics import calling_place, shortened
+from perago.declare.diagnostics import calling_place, short_repr
 from perago.errors import TaskDefinitionError
 from perago.protocol.suggestions import did_you_mean, listed
 from perago.workflow.check.schema import Shape
@@ -131,7 +131,7 @@ def expression(text: str, kind: type[T], /) -> T:
     """
     if not isinstance(text, str) or whole(text) is None:
         raise TaskDefinitionError(
-            f"{calling_place()}: {shortened(text)} is not an expression; write one, such as "
+            f"{calling_place()}: {short_repr(text)} is not an expression; write one, such as "
             "'${workflow.input.day}', or the official client's workflow.input('day')"
         )
     if kind is Workspace:

@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from perago.declare.payload import input_type
 from perago.declare.task import TaskDefinition
-from perago.declare.user_code import author_code
+from perago.declare.user_code import user_code
 from perago.errors import LakeNotFound, TaskInputError, TaskResultError
 from perago.lake.base import Commit, ReadableLake
 from perago.protocol.paths import has_nul
@@ -201,7 +201,7 @@ def output_of(
     """
     if published.recorded is not None:
         log.info("reusing the result recorded by commit %s", published.ref)
-        with author_code("the result model"):
+        with user_code("the result model"):
             result = task.dump_result(task.parse_result(published.recorded))
     return {"workspace": workspace_output(given, published.ref), "result": result}
 

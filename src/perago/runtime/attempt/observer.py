@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from pydantic import BaseModel
 
-from perago.declare.checks import Check, Phase, evaluated
+from perago.declare.checks import Check, Phase, evaluate_checks
 from perago.declare.file_tree import Tree
-from perago.declare.user_code import author_lines, described
+from perago.declare.user_code import describe_with_place, user_traceback
 from perago.errors import PeragoError
 from perago.protocol.changes import Changes
 from perago.protocol.outcome import Outcome, WrongInput, classify
@@ -51,7 +51,7 @@ class ExecutionTrace:
         try:
             yield
         except Exception as error:
-            self.seen = replace(self.seen, trace=tuple(author_lines(error, self._mask)))
+            self.seen = replace(self.seen, trace=tuple(user_traceback(error, self._mask)))
             raise
 
     def forget_trace(self) -> None:
@@ -60,7 +60,7 @@ class ExecutionTrace:
 
     def check(self, phase: Phase, checks: Sequence[Check], tree: Tree, params: BaseModel) -> None:
         """Run the checks of a phase and record each result, including a failed one."""
-        for found in evaluated(phase, checks, tree, params):
+        for found in evaluate_checks(phase, checks, tree, params):
             self.seen = replace(self.seen, checks=(*self.seen.checks, found))
 
     def published(self, changes: Changes) -> None:
@@ -71,7 +71,7 @@ class ExecutionTrace:
         """Return the outcome for an error.  If user code raised it, the reason names the line."""
         outcome = classify(error, self._wrong_input)
         if self.seen.trace:
-            return replace(outcome, reason=described(error))
+            return replace(outcome, reason=describe_with_place(error))
         # The worker logs the outcome itself.  This logs the traceback of an unexpected error, once.
         level = logging.DEBUG if isinstance(error, PeragoError) else logging.ERROR
         log.log(level, "step %r failed: %s", step.name, outcome.reason, exc_info=error)

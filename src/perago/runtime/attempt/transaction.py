@@ -29,7 +29,7 @@ from typing import Any
 
 from perago.declare.checks import Check, needs_path
 from perago.declare.task import TaskDefinition
-from perago.declare.user_code import author_code
+from perago.declare.user_code import user_code
 from perago.declare.workspace import WorkspaceSpec
 from perago.errors import PublishFenceError
 from perago.lake.base import Verification
@@ -101,7 +101,7 @@ class Transaction:
 
     def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
         task, context = self._task, self._context
-        with self._in(steps.INPUT), self._trace.capturing_user_errors(), author_code("the params model"):
+        with self._in(steps.INPUT), self._trace.capturing_user_errors(), user_code("the params model"):
             given = read_input(task, self._assignment.input)
         if task.workspace is None:
             return {"result": self._call(given.params)}
@@ -229,10 +229,10 @@ class Transaction:
                 raise error from error.__cause__
 
     def _checked_body(self, given: Input, place: Place, spec: WorkspaceSpec) -> dict[str, Any]:
-        with self._in(steps.PRE_CHECKS), self._running_checks(spec.pre), author_code("a pre check"):
+        with self._in(steps.PRE_CHECKS), self._running_checks(spec.pre), user_code("a pre check"):
             self._trace.check("pre", spec.pre, place.tree(spec.pre), given.params)
         result = self._call(place.argument, given.params)
-        with self._in(steps.POST_CHECKS), self._running_checks(spec.post), author_code("a post check"):
+        with self._in(steps.POST_CHECKS), self._running_checks(spec.post), user_code("a post check"):
             self._trace.check("post", spec.post, place.tree(spec.post), given.params)
         return result
 
@@ -253,10 +253,10 @@ class Transaction:
             self._in(steps.BODY),
             self._trace.capturing_user_errors(),
             self._context.preserving_process_state(),
-            author_code("the task"),
+            user_code("the task"),
         ):
             returned = copy_context().run(self._task.fn, *arguments)
-        with self._in(steps.RESULT), self._trace.capturing_user_errors(), author_code("the result model"):
+        with self._in(steps.RESULT), self._trace.capturing_user_errors(), user_code("the result model"):
             result = self._task.dump_result(returned)
             check_size(result, self._context.max_result_bytes)
             return result

@@ -217,7 +217,7 @@ def start_executor(plan: HostPlan, context: JobContext) -> HostedExecutor:
     if str(plan.folder) not in sys.path:
         sys.path.insert(0, str(plan.folder))
     workdirs = own_folder(context.scratch / "perago-work", "host")
-    spec = replace(plan.spec, servers=plan.spec.servers.working_in(workdirs))
+    spec = replace(plan.spec, servers=plan.spec.servers.with_workspace_root(workdirs))
     ours, theirs = Pipe()
     output, write = os.pipe()
     try:
