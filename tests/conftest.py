@@ -4,7 +4,7 @@ A test that needs a real server takes it as a fixture and gets the marker `serve
 environment of `dev/servers env` it is skipped.  With `CI=true` any skip, for whatever reason, is a failure.
 
 Any two tests may run at once, on one lakeFS and one Conductor: names of repositories, tasks and workflows have a random
-part.  What runs when is in `tests/support/running_order.py`.
+part.  What runs when is in `tests/support/processes/running_order.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from realservers.state import memory_folder
-from tests.support.running_order import group_of, turn_of
+from tests.support.processes.running_order import group_of, turn_of
 
 LAKEFS_VERSION = "1.84.0"
 CONDUCTOR_VERSION = "3.32.3"
@@ -195,7 +195,7 @@ def production_servers() -> ProductionServers:
 @pytest.fixture(scope="session")
 def lakefs_without_actions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakefsServer]:
     """A real lakeFS of this test run's own, whose operator has switched actions off."""
-    from tests.support.own_lakefs import running
+    from tests.support.servers.own_lakefs import running
 
     with running(tmp_path_factory.mktemp("lakefs"), actions={"enabled": False}) as (url, key, secret):
         yield LakefsServer(url, key, secret)
@@ -254,7 +254,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
         for name in {"sessions", "own_servers"}.intersection(fixtures):
             if group_of(item.nodeid) != name:
                 raise pytest.UsageError(
-                    f"{item.nodeid} takes {name}: add its path to GROUPS in tests/support/running_order.py"
+                    f"{item.nodeid} takes {name}: add its path to GROUPS in tests/support/processes/running_order.py"
                 )
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: turn_of(item.nodeid))
@@ -295,7 +295,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Tests side by side, groups whole, few heavy ones at once."""
     if config.getoption("dist") != "loadscope":
         return None
-    from tests.support.runner import Groups
+    from tests.support.processes.xdist_scheduler import Groups
 
     return Groups(config, log)
 

@@ -8,8 +8,17 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from tests.support.runner import Groups
-from tests.support.running_order import GROUPS, HEAVY, HEAVY_AT_ONCE, LONG, LONGEST, QUICK, group_of, is_heavy
+from tests.support.processes.running_order import (
+    GROUPS,
+    HEAVY,
+    HEAVY_AT_ONCE,
+    LONG,
+    LONGEST,
+    QUICK,
+    group_of,
+    is_heavy,
+)
+from tests.support.processes.xdist_scheduler import Groups
 
 CHECKOUT = Path(__file__).parents[1]
 

@@ -13,8 +13,8 @@ import pytest
 
 from perago.settings import LAKEFS_NAMES
 from tests.conftest import ConductorServer, LakefsServer, fresh_repository
-from tests.support.commands import Said, Shell
-from tests.support.sources import OUR_FILES
+from tests.support.docs.sources import OUR_FILES
+from tests.support.processes.commands import Said, Shell
 
 pytestmark = pytest.mark.slow
 

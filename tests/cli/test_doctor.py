@@ -10,12 +10,12 @@ import pytest
 
 from perago.settings import unknown_settings
 from tests.cli.conftest import HEAD
-from tests.support.commands import Shell
-from tests.support.disks import no_file_above, spoil
-from tests.support.doctors import examined
-from tests.support.mistakes import CONDUCTOR, KEYS, LAKEFS, NOBODY
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.scripted_server import scripted
+from tests.support.faults.disks import no_file_above, spoil
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.processes.command_errors import CONDUCTOR, KEYS, LAKEFS, NOBODY
+from tests.support.processes.commands import Shell
+from tests.support.processes.doctor_report import examined
+from tests.support.servers.scripted_server import scripted
 
 SECRET = KEYS["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"]
 TASKS = """

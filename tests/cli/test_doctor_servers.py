@@ -13,11 +13,11 @@ import pytest
 from perago.errors import LakeForbidden
 from tests.cli.conftest import HEAD
 from tests.conftest import ConductorServer, LakefsServer, fresh_repository
-from tests.support.commands import Shell
-from tests.support.doctors import examined
-from tests.support.lakefs import lakefs_lake
-from tests.support.mistakes import KEYS
-from tests.support.proxy import Fault, fault_proxy
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.processes.command_errors import KEYS
+from tests.support.processes.commands import Shell
+from tests.support.processes.doctor_report import examined
+from tests.support.servers.lakefs import lakefs_lake
 
 FORBIDDEN = '{"message": "insufficient permissions"}'
 STEPS = {

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.clock import eventually
-from tests.support.commands import WAIT_SECONDS, Shell
+from tests.support.processes.commands import WAIT_SECONDS, Shell
+from tests.support.worlds.clock import eventually
 
 TASKS = """
 import time

@@ -11,9 +11,9 @@ import pytest
 
 from perago import __version__
 from perago.runtime.scaffold import project_files, project_name
-from tests.support.commands import Shell
-from tests.support.disks import no_file_above
-from tests.support.type_errors import run_mypy
+from tests.support.docs.type_errors import run_mypy
+from tests.support.faults.disks import no_file_above
+from tests.support.processes.commands import Shell
 
 LAKEFS_REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
 """lakeFS 1.84.0, pkg/validator."""

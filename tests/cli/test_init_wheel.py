@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.built_wheel import CHECKOUT, SITE_PACKAGES, Environment, build_wheel, install
+from tests.support.docs.built_wheel import CHECKOUT, SITE_PACKAGES, Environment, build_wheel, install
 
 pytestmark = pytest.mark.slow
 

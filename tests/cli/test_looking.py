@@ -16,7 +16,7 @@ from perago.lake.local.lake import LocalLake
 from perago.runtime.lake_lookup import suggesting_existing_names
 from perago.settings import LAKEFS_NAMES
 from tests.conftest import LakefsServer
-from tests.support.ports import Wrapped
+from tests.support.faults.ports import Wrapped
 
 LOOKS = {
     "history": ("history", "songs"),

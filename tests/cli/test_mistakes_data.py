@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import HEAD
-from tests.support.commands import Shell
-from tests.support.disks import no_file_above
-from tests.support.mistakes import SOURCE, USAGE, Mistake, is_told
-from tests.support.workflows import simple, workflow
+from tests.support.faults.disks import no_file_above
+from tests.support.processes.command_errors import SOURCE, USAGE, Mistake, is_told
+from tests.support.processes.commands import Shell
+from tests.support.tasks.workflows import simple, workflow
 
 TASKS = """
 @task(name="clean", owner_email="a@b.c", workspace=WorkspaceSpec(prefix="/raw", pre=[require_file("events.csv")]))

@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ConductorServer, LakefsServer
-from tests.support.commands import Shell
-from tests.support.mistakes import CONDUCTOR, KEYS, LAKEFS, NOBODY, Mistake, is_told, shell_with_a_workflow
-from tests.support.scripted_server import scripted
+from tests.support.processes.command_errors import (
+    CONDUCTOR,
+    KEYS,
+    LAKEFS,
+    NOBODY,
+    Mistake,
+    is_told,
+    shell_with_a_workflow,
+)
+from tests.support.processes.commands import Shell
+from tests.support.servers.scripted_server import scripted
 
 PUT = ("put", "events", "data")
 YES = ("--remote", "--yes")

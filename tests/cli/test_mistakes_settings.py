@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Shell
-from tests.support.mistakes import (
+from tests.support.processes.command_errors import (
     CONDUCTOR,
     LAKEFS,
     NOBODY,
@@ -16,6 +15,7 @@ from tests.support.mistakes import (
     is_told,
     shell_with_a_workflow,
 )
+from tests.support.processes.commands import Shell
 
 RUN = ("run", "flow.json", "--tasks", "tasks.py")
 PUT = ("put", "events", "data")

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from perago.cli import app
 from tests.cli.conftest import HEAD
-from tests.support.commands import Said, Shell
-from tests.support.mistakes import SOURCE, the_line
+from tests.support.processes.command_errors import SOURCE, the_line
+from tests.support.processes.commands import Said, Shell
 
 Module = Callable[[str, str], str]
 

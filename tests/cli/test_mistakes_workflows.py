@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import HEAD
-from tests.support.commands import Shell
-from tests.support.mistakes import USAGE, Mistake, is_told
-from tests.support.workflows import fork, join, simple, workflow
+from tests.support.processes.command_errors import USAGE, Mistake, is_told
+from tests.support.processes.commands import Shell
+from tests.support.tasks.workflows import fork, join, simple, workflow
 
 TASKS = """
 TIMES = TaskControls(timeout=TimeoutPolicy(seconds=3600))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import HEAD
-from tests.support.commands import Shell
-from tests.support.mistakes import Mistake, is_told
+from tests.support.processes.command_errors import Mistake, is_told
+from tests.support.processes.commands import Shell
 
 TASKS = """
 CONTROLS = TaskControls(retry=RetryPolicy(count=0), timeout=TimeoutPolicy(seconds=3600, response_seconds=600))

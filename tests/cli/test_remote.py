@@ -19,8 +19,8 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.names import claim_branch_name
 from perago.settings import LAKEFS_NAMES
 from tests.conftest import ConductorServer, LakefsServer
-from tests.support.commands import Said, run_perago
-from tests.support.scripted_server import NGINX, Answer, Request, scripted
+from tests.support.processes.commands import Said, run_perago
+from tests.support.servers.scripted_server import NGINX, Answer, Request, scripted
 
 # Every test starts processes.
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import run_perago
+from tests.support.processes.commands import run_perago
 
 TASKS = """
 import os, time

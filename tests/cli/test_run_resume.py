@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.clock import eventually
-from tests.support.commands import WAIT_SECONDS, run_perago
+from tests.support.processes.commands import WAIT_SECONDS, run_perago
+from tests.support.worlds.clock import eventually
 
 TASKS = """
 import multiprocessing, os, time

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.clock import eventually
-from tests.support.commands import Shell
-from tests.support.sources import OUR_FILES
+from tests.support.docs.sources import OUR_FILES
+from tests.support.processes.commands import Shell
+from tests.support.worlds.clock import eventually
 
 pytestmark = pytest.mark.slow
 

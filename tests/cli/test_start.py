@@ -24,7 +24,7 @@ from perago.cli import app
 from perago.runtime.registration import apply_changes, plan_changes
 from perago.runtime.root.state_dir import locked_root
 from perago.settings import LAKEFS_NAMES, load_settings
-from tests.support.scripted_server import Answer, Request, scripted
+from tests.support.servers.scripted_server import Answer, Request, scripted
 
 Module = Callable[[str, str], str]
 SERVERS = ("CONDUCTOR_SERVER_URL", *LAKEFS_NAMES)

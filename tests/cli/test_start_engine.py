@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Shell
+from tests.support.processes.commands import Shell
 
-TASKS = str(Path(__file__).parents[1] / "support" / "map_tasks.py")
+TASKS = str(Path(__file__).parents[1] / "support" / "tasks" / "map_tasks.py")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.names import claim_branch_name, replaced_tag_name, staging_branch_name
 from perago.protocol.outcome import Outcome
 from tests.conftest import ConductorServer, LakefsServer
-from tests.support.lakefs import lakefs_lake
+from tests.support.servers.lakefs import lakefs_lake
 
 NAMES = (
     "LAKECTL_SERVER_ENDPOINT_URL",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Shell
+from tests.support.processes.commands import Shell
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 
 from perago.protocol.attempt_record import AttemptRecord, CheckRecord, record_line
 from tests.contract.orchestrators import ORCHESTRATORS, WORKER, Line
-from tests.support.commands import Said, Shell
+from tests.support.processes.commands import Said, Shell
 
 RECORD = AttemptRecord(
     "e1", "COMPLETED", seconds={"body": 2.5}, checks=[CheckRecord("post", "require_rows", "5 rows")]

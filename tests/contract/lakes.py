@@ -15,7 +15,7 @@ import pytest
 from perago.lake.base import Lake
 from perago.lake.local.lake import LocalLake
 from tests.conftest import fresh_repository
-from tests.support.lakefs import lakefs_lake
+from tests.support.servers.lakefs import lakefs_lake
 
 
 @dataclass(frozen=True, slots=True)

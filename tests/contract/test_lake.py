@@ -14,8 +14,8 @@ from perago.errors import (
     NothingToCommit,
 )
 from perago.lake.base import Lake
-from tests.support.clock import eventually
-from tests.support.lake_work import Work
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.lake_work import Work
 
 
 class TestRepositories:

@@ -13,7 +13,7 @@ from perago.errors import (
     LakeNotFound,
 )
 from perago.lake.base import Download, Entry, Lake, Upload, Verification
-from tests.support.lake_work import Work, at_once
+from tests.support.worlds.lake_work import Work, at_once
 
 ODD_NAMES = [
     "a space.txt",

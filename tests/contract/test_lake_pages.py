@@ -6,7 +6,7 @@ import pytest
 
 from perago.errors import LakeNotFound
 from perago.lake.base import Lake
-from tests.support.lake_work import Work
+from tests.support.worlds.lake_work import Work
 
 
 class TestFolder:

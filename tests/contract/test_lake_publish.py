@@ -12,7 +12,7 @@ from perago.errors import (
     LandedElsewhere,
 )
 from perago.lake.base import Lake, Merge
-from tests.support.lake_work import Work, at_once
+from tests.support.worlds.lake_work import Work, at_once
 
 
 class TestMerge:

@@ -10,7 +10,7 @@ from perago.errors import (
     LakeNotFound,
 )
 from perago.lake.base import Lake
-from tests.support.lake_work import Work, at_once
+from tests.support.worlds.lake_work import Work, at_once
 
 
 class TestRefs:

@@ -15,7 +15,7 @@ from perago.declare.file_tree import FolderTree
 from perago.declare.payload import parse_params
 from perago.declare.user_code import LINE_CHARS, MOST_LINES, author_code, author_lines, described, where
 from perago.errors import PeragoError, PostGuardrailViolation, TaskFailed
-from tests.support.sources import OUR_FILES
+from tests.support.docs.sources import OUR_FILES
 
 
 def caught(code: Callable[[], object]) -> Exception:

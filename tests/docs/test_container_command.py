@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.clock import eventually
-from tests.support.commands import WAIT_SECONDS, Shell
+from tests.support.processes.commands import WAIT_SECONDS, Shell
+from tests.support.worlds.clock import eventually
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 FILE = (DEPLOY / "Containerfile").read_text()

@@ -14,7 +14,7 @@ import perago
 import perago.testing
 import perago.workflow
 from perago.cli import app
-from tests.support.pages import ROOT
+from tests.support.docs.pages import ROOT
 
 PAGES = {page.name: page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
 OPENING, *SECTIONS = re.split(r"^## ", PAGES["commands.md"], flags=re.MULTILINE)

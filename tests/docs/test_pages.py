@@ -1,4 +1,4 @@
-"""The machinery that follows pages sees what is wrong with one (tests/support/pages.py, tests/support/shown.py)."""
+"""Following a page of the documentation reveals each of its errors (`tests/support/docs`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import Written, follow, steps
-from tests.support.shown import Command, compare
+from tests.support.docs.doc_output import Command, compare
+from tests.support.docs.pages import Written, follow, steps
 
 SHOWN = (
     "clean: COMPLETED after 0.1 s songs main 04ad7c34…",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import ROOT, follow, substituted
-from tests.support.wheels import bench
+from tests.support.docs.pages import ROOT, follow, substituted
+from tests.support.docs.wheels import bench
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import ROOT
+from tests.support.docs.pages import ROOT
 
 pytestmark = pytest.mark.slow
 SOURCES = (

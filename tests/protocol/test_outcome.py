@@ -37,7 +37,7 @@ from perago.protocol.outcome import (
     sendable,
     shorten,
 )
-from tests.support.sources import parsed
+from tests.support.docs.sources import parsed
 
 SRC = Path(perago.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "publication.md"

@@ -11,7 +11,7 @@ import pytest
 import perago
 from perago.protocol import paths
 from perago.protocol.paths import Rule, either, first_broken, has_nul, is_absolute, is_empty, leads_out
-from tests.support.sources import parsed
+from tests.support.docs.sources import parsed
 
 SRC = Path(perago.__file__).parent
 FINE = ["a", "a/b.csv", "a b/c#d%20+.txt", "日本/emoji 🎧.bin", "x" * 255, "..a/b..", "a.b/.c", "-", "~"]

@@ -14,7 +14,7 @@ from perago.declare.workspace import WorkspaceSpec
 from perago.protocol import policies
 from perago.protocol.policies import DEFAULT, POLICIES, REPLACE, Policy, PolicyName, declared
 from perago.protocol.publication import TABLE
-from tests.support.sources import parsed
+from tests.support.docs.sources import parsed
 
 SRC = Path(perago.__file__).parent
 

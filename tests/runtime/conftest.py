@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.filled_sites import filled_site
-from tests.support.forked_flows import start_worker
-from tests.support.forked_steps import EIGHT
-from tests.support.sites import Site
+from tests.support.tasks.forked_steps import EIGHT
+from tests.support.tasks.forked_workflows import start_worker
+from tests.support.worlds.filled_worlds import filled_site
+from tests.support.worlds.worker_world import Site
 
 REAL = pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])
 PRODUCTION = pytest.param("production", marks=[pytest.mark.servers, pytest.mark.slow])

@@ -16,7 +16,7 @@ from perago.lake.base import Upload
 from perago.protocol.names import put_branch_name
 from perago.runtime.folder_upload import Putting, Target, plan_put, read_folder
 from tests.contract.lakes import LAKES
-from tests.support.ports import Wrapped, before, refusing
+from tests.support.faults.ports import Wrapped, before, refusing
 
 
 @dataclass(frozen=True, slots=True)

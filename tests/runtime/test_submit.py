@@ -13,7 +13,7 @@ from perago.errors import OrchestratorUnavailable, RuntimeConfigError
 from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.submit import POLL_SECONDS, Prepared, Wanted, follow, prepare, start
-from tests.support.workflows import simple, workflow
+from tests.support.tasks.workflows import simple, workflow
 
 PREPARED = Prepared("flow", 1, {}, ())
 

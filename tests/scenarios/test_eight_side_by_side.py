@@ -14,10 +14,10 @@ import pytest
 
 from perago.runtime.execution_result import ExecutionResult
 from tests.contract.lakes import LAKES
-from tests.support.lakefs_world import eight_at_once, fence
-from tests.support.ports import Wrapped
-from tests.support.side_by_side import Side, a_side, violations
-from tests.support.world import World, published_ref
+from tests.support.faults.ports import Wrapped
+from tests.support.worlds.concurrent_steps import Side, a_side, violations
+from tests.support.worlds.lakefs_world import eight_at_once, fence
+from tests.support.worlds.world import World, published_ref
 
 EIGHT = 8
 KINDS = {"local": "local", "lakefs, soft": "lakefs", "lakefs, hard": "lakefs"}

@@ -14,8 +14,8 @@ from perago.errors import LakeUnavailable
 from perago.protocol.outcome import Outcome
 from perago.runtime.attempt.listing import with_folders
 from perago.runtime.attempt.publisher import Publisher
-from tests.support.ports import before
-from tests.support.world import Made, Params, World, make_task, published_ref
+from tests.support.faults.ports import before
+from tests.support.worlds.world import Made, Params, World, make_task, published_ref
 
 
 def read_a_file(workspace: Path, params: Params) -> Made:

@@ -8,9 +8,9 @@ import socket
 import pytest
 
 from perago.errors import LakeError, LakeUnavailable
-from tests.support.failing import fails
-from tests.support.ports import refusing
-from tests.support.world import Made, World, change_nothing, make_task, write_result
+from tests.support.faults.ports import refusing
+from tests.support.worlds.failing import fails
+from tests.support.worlds.world import Made, World, change_nothing, make_task, write_result
 
 
 def _symlink(workspace):

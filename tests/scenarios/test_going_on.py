@@ -9,9 +9,9 @@ import pytest
 
 from perago.orchestrator.base import Assignment
 from perago.protocol.outcome import Outcome
-from tests.support.gates import Died
-from tests.support.ports import before
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.faults.gates import Died
+from tests.support.faults.ports import before
+from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
 
 def writing(text: str) -> Any:

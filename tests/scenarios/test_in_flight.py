@@ -23,7 +23,8 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.names import parse_internal_branch, revoke_prefix, revoked_by
 from perago.runtime.attempt import publisher
 from perago.runtime.attempt.publisher import Publisher
-from tests.support.enumerated import (
+from tests.support.faults.gates import SWAP, Gated
+from tests.support.worlds.histories import (
     BODIES,
     POLICIES,
     History,
@@ -36,9 +37,8 @@ from tests.support.enumerated import (
     violations,
     writing,
 )
-from tests.support.gates import SWAP, Gated
-from tests.support.server_order import ServerOrder
-from tests.support.world import World, make_task
+from tests.support.worlds.server_order import ServerOrder
+from tests.support.worlds.world import World, make_task
 
 STARTS = ["first try", "abandoned before"]
 DELIVERIES = ["the client dies", "the client hangs up"]

@@ -20,7 +20,8 @@ from perago.runtime.attempt.context import Submit, run_inline
 from perago.runtime.attempt.delivery import deliver, drop_claim
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.execution_result import DeliveryResult, PendingResult
-from tests.support.enumerated import (
+from tests.support.faults.overlaps import ORDERS
+from tests.support.worlds.histories import (
     BODIES,
     POLICIES,
     History,
@@ -30,8 +31,7 @@ from tests.support.enumerated import (
     violations,
     writing,
 )
-from tests.support.overlaps import ORDERS
-from tests.support.world import make_task
+from tests.support.worlds.world import make_task
 
 
 def histories(

@@ -13,9 +13,9 @@ import pytest
 from perago.protocol import publication
 from perago.protocol.metadata import INPUT_REF, KEY
 from perago.runtime.execution_result import ExecutionResult, pending_result_of
-from tests.support.ports import Wrapped
-from tests.support.side_by_side import PACE, a_side, inside, outside, there_and_back
-from tests.support.world import Made, World, make_task, published_ref
+from tests.support.faults.ports import Wrapped
+from tests.support.worlds.concurrent_steps import PACE, a_side, inside, outside, there_and_back
+from tests.support.worlds.world import Made, World, make_task, published_ref
 
 
 def look(workspace: Path, params: Any) -> Made:

@@ -17,10 +17,10 @@ from perago.lake.lakefs.fence import Fence
 from perago.lake.lakefs.fence_probe import KEPT_SECONDS
 from perago.settings import FenceMode
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import a_world, fence, opened
-from tests.support.ports import before, recording
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.world import Made, World, make_task, published_ref, write_result
+from tests.support.faults.ports import before, recording
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.worlds.lakefs_world import a_world, fence, opened
+from tests.support.worlds.world import Made, World, make_task, published_ref, write_result
 
 PROOF = "POST .*/merge/perago-fence-"
 FILES = {"data/by-someone-else.txt": "x"}

@@ -11,10 +11,10 @@ import pytest
 
 from perago.lake.base import Upload
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import opened
-from tests.support.opens import OPENS
-from tests.support.proxy import fault_proxy
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.faults.proxy import fault_proxy
+from tests.support.processes.opens import OPENS
+from tests.support.worlds.lakefs_world import opened
+from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
 OBJECTS = 10_000
 OBJECT_PATH = re.compile(r"(GET|PUT) /test-[^/?]+/[^/?]+/")

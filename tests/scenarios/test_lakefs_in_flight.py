@@ -15,10 +15,10 @@ import pytest
 from perago.errors import LakeNotFound, LakeUnavailable
 from perago.protocol.names import claim_branch_name
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import a_world, fence, opened
-from tests.support.ports import before
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.world import World, change_nothing, impatient, make_task, published_ref
+from tests.support.faults.ports import before
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.worlds.lakefs_world import a_world, fence, opened
+from tests.support.worlds.world import World, change_nothing, impatient, make_task, published_ref
 
 HELD_SECONDS = 3
 HOLD = f"""\

@@ -7,9 +7,9 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import opened
-from tests.support.proxy import fault_proxy
-from tests.support.world import Made, Params, World, make_task, published_ref
+from tests.support.faults.proxy import fault_proxy
+from tests.support.worlds.lakefs_world import opened
+from tests.support.worlds.world import Made, Params, World, make_task, published_ref
 
 OBJECT = re.compile(r"(GET|PUT|HEAD) /test-[^/?]+/[^/?]+/")
 FILES = {

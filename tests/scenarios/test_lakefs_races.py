@@ -18,9 +18,9 @@ from perago.errors import LakeConflict
 from perago.protocol.names import parse_internal_branch
 from perago.runtime.execution_result import ExecutionResult
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import a_world, action_runs, eight_at_once, fence
-from tests.support.ports import Wrapped, recording
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.faults.ports import Wrapped, recording
+from tests.support.worlds.lakefs_world import a_world, action_runs, eight_at_once, fence
+from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
 pytestmark = pytest.mark.slow
 PUBLISHERS = 8

@@ -14,8 +14,8 @@ from perago.errors import LakeForbidden, LakeUnavailable
 from perago.orchestrator.base import Assignment
 from perago.protocol.names import claim_branch_name
 from perago.runtime.execution_result import ExecutionResult
-from tests.support.ports import Wrapped, before, recording, refusing
-from tests.support.world import World, change_nothing, make_task, published_ref, write_result
+from tests.support.faults.ports import Wrapped, before, recording, refusing
+from tests.support.worlds.world import World, change_nothing, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
 

@@ -13,8 +13,8 @@ import pytest
 
 from perago import forbid_glob, require_dir, require_file, require_glob
 from perago.errors import LakeUnavailable
-from tests.support.ports import Wrapped, after, refusing
-from tests.support.world import Body, Made, Params, World, change_nothing, make_task, published_ref
+from tests.support.faults.ports import Wrapped, after, refusing
+from tests.support.worlds.world import Body, Made, Params, World, change_nothing, make_task, published_ref
 
 INPUT = {
     "data/plays/monday.csv": "so what",

@@ -12,9 +12,9 @@ import pytest
 from perago.errors import LakeUnavailable
 from perago.protocol.names import claim_branch_name
 from perago.runtime.attempt.context import Submit
-from tests.support.overlaps import ORDERS, WhenAsked
-from tests.support.ports import Wrapped, recording, refusing
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.faults.overlaps import ORDERS, WhenAsked
+from tests.support.faults.ports import Wrapped, recording, refusing
+from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
 
 @pytest.fixture

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.abandoned import abandon
-from tests.support.ports import recording, refusing
-from tests.support.world import World, change_nothing, impatient, make_task, published_ref, write_result
+from tests.support.faults.ports import recording, refusing
+from tests.support.worlds.abandoned import abandon
+from tests.support.worlds.world import (
+    World,
+    change_nothing,
+    impatient,
+    make_task,
+    published_ref,
+    write_result,
+)
 
 POLICIES = ["replace", "supersede", "reuse"]
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from perago.errors import LakeError
-from tests.support.gates import Gated, Grant
-from tests.support.side_by_side import EVENTS, Side, a_side, a_world, finish, violations
+from tests.support.faults.gates import Gated, Grant
+from tests.support.worlds.concurrent_steps import EVENTS, Side, a_side, a_world, finish, violations
 
 STOPS = ["merge", "swap", "swap", "barrier", "complete", "current", "head", "create_branch", "the end"]
 MOST = 4

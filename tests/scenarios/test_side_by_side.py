@@ -11,10 +11,9 @@ import pytest
 
 from perago.errors import HeadMoved, LakeUnavailable
 from perago.runtime.execution_result import ExecutionResult
-from tests.support.abandoned import abandon
-from tests.support.lakefs_world import fence
-from tests.support.ports import Wrapped, before, recording
-from tests.support.side_by_side import (
+from tests.support.faults.ports import Wrapped, before, recording
+from tests.support.worlds.abandoned import abandon
+from tests.support.worlds.concurrent_steps import (
     PACE,
     Side,
     a_side,
@@ -28,7 +27,8 @@ from tests.support.side_by_side import (
     there_and_back,
     violations,
 )
-from tests.support.world import World, make_task, published_ref
+from tests.support.worlds.lakefs_world import fence
+from tests.support.worlds.world import World, make_task, published_ref
 
 POLICIES = ["supersede", "reuse"]
 

@@ -22,10 +22,8 @@ from perago.runtime.attempt import publisher, target_branch
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.target_branch import Differences, Views
 from perago.runtime.attempt.transaction import Transaction
-from tests.support.enumerated import advance, advance_to, close_world
-from tests.support.gates import SWAP, Gated
-from tests.support.server_order import ServerOrder
-from tests.support.side_by_side import (
+from tests.support.faults.gates import SWAP, Gated
+from tests.support.worlds.concurrent_steps import (
     CHANGES_THE_VIEW,
     EVENTS,
     Side,
@@ -36,7 +34,9 @@ from tests.support.side_by_side import (
     no_change,
     violations,
 )
-from tests.support.world import World
+from tests.support.worlds.histories import advance, advance_to, close_world
+from tests.support.worlds.server_order import ServerOrder
+from tests.support.worlds.world import World
 
 pytestmark = pytest.mark.slow
 POLICIES = ["supersede", "reuse"]

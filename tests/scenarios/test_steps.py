@@ -28,7 +28,7 @@ from perago.protocol.steps import (
     step_named,
 )
 from perago.runtime.attempt.place import WorkdirPlace
-from tests.support.world import World, change_nothing, make_task
+from tests.support.worlds.world import World, change_nothing, make_task
 
 UP_TO_THE_BODY = [INPUT, INPUT, REVOKE, REUSE, WORKDIR, DOWNLOAD, PRE_CHECKS, BODY]
 

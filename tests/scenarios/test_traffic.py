@@ -7,7 +7,7 @@ from typing import Any
 
 from perago.runtime.attempt.observer import Traffic
 from perago.runtime.execution_result import BytesMoved
-from tests.support.world import World, change_nothing, make_task
+from tests.support.worlds.world import World, change_nothing, make_task
 
 INPUT = {"data/large.bin": "l" * 5000, "data/small.txt": "s" * 10, "other.txt": "not below the prefix"}
 

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support.ports import before, recording
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.faults.ports import before, recording
+from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
 POLICIES = ["replace", "supersede", "reuse"]
 

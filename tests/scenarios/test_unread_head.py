@@ -17,11 +17,11 @@ from perago.protocol.publication import TargetBranch
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.target_branch import read_target
 from perago.runtime.execution_result import ExecutionResult
-from tests.support.enumerated import advance, advance_to, fresh_world, gated
-from tests.support.gates import SWAP, Grant
-from tests.support.ports import before, recording
-from tests.support.server_order import ServerOrder
-from tests.support.world import Made, World, change_nothing, make_task, published_ref, write_result
+from tests.support.faults.gates import SWAP, Grant
+from tests.support.faults.ports import before, recording
+from tests.support.worlds.histories import advance, advance_to, fresh_world, gated
+from tests.support.worlds.server_order import ServerOrder
+from tests.support.worlds.world import Made, World, change_nothing, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
 THEIRS = {"data/by-someone-else.txt": "x"}

@@ -14,10 +14,18 @@ import pytest
 from perago import TaskFailed, TaskTerminalError, require_file
 from perago.errors import LakeError
 from perago.lake.base import Entry
-from tests.support.failing import fails
-from tests.support.ports import recording
-from tests.support.verdicts import LeavingLake, Verdict
-from tests.support.world import Made, Params, World, change_nothing, make_task, published_ref, write_result
+from tests.support.faults.ports import recording
+from tests.support.faults.verdicts import LeavingLake, Verdict
+from tests.support.worlds.failing import fails
+from tests.support.worlds.world import (
+    Made,
+    Params,
+    World,
+    change_nothing,
+    make_task,
+    published_ref,
+    write_result,
+)
 
 BAD = "download object 'data/input.txt': it was damaged on its way, try again"
 

@@ -15,7 +15,7 @@ from perago.spark.s3a import S3A_PACKAGES
 from perago.spark.session import Sessions
 from tests.conftest import LakefsServer
 from tests.contract.lakes import LAKES
-from tests.support.spark_world import SparkWorld
+from tests.support.worlds.spark_world import SparkWorld
 
 LAKEFS = "LAKECTL_SERVER_ENDPOINT_URL"
 CLUSTER = Path(__file__).parents[2] / "dev" / "spark-cluster"

@@ -23,10 +23,10 @@ from perago.spark.session import Sessions
 from realservers.delta import delta_jar
 from tests.contract.lakes import LAKES
 from tests.spark.conftest import FEW_ROWS, LAKEFS, as_setting
-from tests.support.pages import ROOT
-from tests.support.ports import after
-from tests.support.spark_world import Made, Params, SparkWorld, failed
-from tests.support.world import published_ref
+from tests.support.docs.pages import ROOT
+from tests.support.faults.ports import after
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed
+from tests.support.worlds.world import published_ref
 
 WORLDS = {
     "embedded lake": ("local", "local"),

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from perago import SparkWorkspace, require_rows
 from perago.spark.session import Sessions
-from tests.support.spark_world import Made, Params, SparkWorld, failed
-from tests.support.world import published_ref
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed
+from tests.support.worlds.world import published_ref
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "false",

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from perago import SparkWorkspace
-from tests.support.ports import recording, refusing
-from tests.support.spark_files import USERS
-from tests.support.spark_world import Made, Params, SparkWorld, failed
-from tests.support.world import published_ref
+from tests.support.faults.ports import recording, refusing
+from tests.support.worlds.spark_files import USERS
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed
+from tests.support.worlds.world import published_ref
 
 TRANSFER = ("download", "upload")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from perago import SparkWorkspace
-from tests.support.spark_world import Made, Params, SparkWorld, failed
-from tests.support.world import published_ref
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed
+from tests.support.worlds.world import published_ref
 
 
 def amounts(workspace: SparkWorkspace, kind: str, *days: int) -> Any:

@@ -22,8 +22,8 @@ from perago.lake.base import Lake
 from perago.settings import load_settings
 from tests.conftest import ConductorServer, LakefsServer
 from tests.spark.conftest import FEW_ROWS, as_setting
-from tests.support.spark_world import SparkWorld, failed, published_table
-from tests.support.world import published_ref
+from tests.support.worlds.spark_world import SparkWorld, failed, published_table
+from tests.support.worlds.world import published_ref
 
 PROJECT = Path(__file__).parents[2]
 PUBLISHED = "listening/published"

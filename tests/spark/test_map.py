@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from perago.lake.local.lake import LocalLake
-from tests.support.commands import Shell
+from tests.support.processes.commands import Shell
 
-TASK = f"{Path(__file__).parents[1] / 'support' / 'map_tasks.py'}:tag_song"
+TASK = f"{Path(__file__).parents[1] / 'support' / 'tasks' / 'map_tasks.py'}:tag_song"
 WAIT_SECONDS = 300.0
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from perago import SparkWorkspace, TaskFailed, require_glob, require_rows
 from perago.protocol.view import View
-from tests.support.spark_world import Made, Params, SparkWorld, failed
-from tests.support.world import published_ref
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed
+from tests.support.worlds.world import published_ref
 
 COUNTS = [{"user": "ann", "count": 2}, {"user": "bob", "count": 1}]
 NARROW: dict[str, Any] = {"reads": ("raw",), "writes": ("counts",)}

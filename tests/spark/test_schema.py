@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from perago import GuardrailViolation, SparkWorkspace, TaskDefinitionError, TaskFailed
 from perago.spark.schema import declared
 from perago.spark.session import Sessions
-from tests.support.spark_world import jobs_run
+from tests.support.worlds.spark_world import jobs_run
 
 
 class Play(BaseModel):

@@ -16,7 +16,7 @@ from perago.spark.engine_context import EngineContext
 from perago.spark.placement import placement_of
 from perago.spark.session import Sessions
 from perago.spark_defaults import parse_conf
-from tests.support.spark_world import make_spark_task
+from tests.support.worlds.spark_world import make_spark_task
 
 
 def conf_of(tmp_path: Path, environ: dict[str, str]) -> dict[str, str]:

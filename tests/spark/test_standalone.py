@@ -17,9 +17,9 @@ import pytest
 from perago.runtime.maps.table import read_table
 from tests.conftest import ConductorServer, LakefsServer, fresh_repository
 from tests.spark.conftest import CLUSTER, on_cluster
-from tests.support import killed_task, map_tasks
-from tests.support.commands import WAIT_SECONDS, Shell
-from tests.support.lakefs import lakefs_lake
+from tests.support.processes.commands import WAIT_SECONDS, Shell
+from tests.support.servers.lakefs import lakefs_lake
+from tests.support.tasks import killed_task, map_tasks
 
 SONGS = 6
 ONE_EXECUTOR = {"spark.cores.max": "1"}

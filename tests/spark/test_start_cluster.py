@@ -13,11 +13,11 @@ from perago.orchestrator.base import WorkflowState
 from realservers.state import free_ports
 from tests.conftest import LakefsServer
 from tests.spark.conftest import on_cluster
-from tests.support.clock import eventually
-from tests.support.filled_sites import filled_site
-from tests.support.processes import ancestors, command, is_running
-from tests.support.sites import Site, Worker
-from tests.support.spark_shown import shown_by_spark
+from tests.support.processes.processes import ancestors, command, is_running
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.filled_worlds import filled_site
+from tests.support.worlds.spark_shown import shown_by_spark
+from tests.support.worlds.worker_world import Site, Worker
 
 LEASE = 15
 """Seconds: two tests wait until one has ended, and no busy machine lets the others run out."""

@@ -13,10 +13,10 @@ import pytest
 from perago.orchestrator.base import WorkflowState
 from perago.protocol.attempt_record import parse_record
 from realservers.state import free_ports
-from tests.support.clock import eventually
-from tests.support.filled_sites import filled_site
-from tests.support.processes import ancestors, command, descendants, is_running
-from tests.support.sites import Site, Worker
+from tests.support.processes.processes import ancestors, command, descendants, is_running
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.filled_worlds import filled_site
+from tests.support.worlds.worker_world import Site, Worker
 
 MASTER = "local[2]"
 LEASE = 15

@@ -25,7 +25,7 @@ from perago import (
 from perago.declare.checks import Check, FolderTree, evaluated, run_checks
 from perago.spark.session import Sessions
 from perago.spark.table_audit import AuditedTree, Auditor
-from tests.support.spark_world import Made, Params, SparkWorld, failed, jobs_run
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed, jobs_run
 
 
 class User(BaseModel):

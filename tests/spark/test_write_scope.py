@@ -13,7 +13,7 @@ from perago.lake.local.lake import LocalLake
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
 from perago.spark.write_scope import check_outside, reset
-from tests.support.lake_work import Work
+from tests.support.worlds.lake_work import Work
 
 INPUT = {
     "_lakefs_actions/fence.yaml": b"fence",

@@ -10,7 +10,7 @@ import pytest
 
 from perago import PublishFenceError
 from perago.testing import Clock, TrialError, TrialWorker, advance_head, crash, lose_lease, try_workflow
-from tests.support.workflows import loop, simple, switch, workflow
+from tests.support.tasks.workflows import loop, simple, switch, workflow
 from tests.testing import tasks
 from tests.testing.tasks import Params, counting, make, plain
 

@@ -16,9 +16,9 @@ from perago.cli.ui import serving_page
 from perago.lake.local.lake import LocalLake
 from perago.settings import load_settings
 from perago.ui.server import Served
-from tests.support.browsers import chromium
-from tests.support.furnished import Furnished, furnish
-from tests.support.world import World
+from tests.support.servers.browsers import chromium
+from tests.support.worlds.ui_fixture_data import Furnished, furnish
+from tests.support.worlds.world import World
 
 LONGEST_MS = 180_000
 """Only a page that hangs takes so long, on however busy a machine."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.furnished import HOSTILE_NAME, Furnished
+from tests.support.worlds.ui_fixture_data import HOSTILE_NAME, Furnished
 
 
 def pages_of(furnished: Furnished) -> dict[str, tuple[str, dict[str, str]]]:

@@ -13,8 +13,8 @@ from perago.cli.ui import serving_page
 from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import load_settings
 from perago.ui.auth import is_loopback
-from tests.support.asking import asking
-from tests.support.commands import Shell
+from tests.support.processes.commands import Shell
+from tests.support.servers.served_page import asking
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8642", "localhost:8642", "[::1]:8642", "127.0.0.1"])

@@ -10,7 +10,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, Error, Page, expect
 
 from perago.ui.server import Served
-from tests.support.furnished import FILES, Furnished, arm
+from tests.support.worlds.ui_fixture_data import FILES, Furnished, arm
 from tests.ui.conftest import Watched, watch
 from tests.ui.pages import pages_of
 

@@ -12,7 +12,7 @@ from perago.protocol.attempt_record import AttemptRecord
 from perago.ui.graph import Node, graph_of
 from perago.ui.history import Row, draw
 from perago.ui.step_page import chosen_step, phases_of
-from tests.support.workflows import noop
+from tests.support.tasks.workflows import noop
 
 
 def task(

@@ -19,9 +19,9 @@ from perago.testing.lake import put_objects
 from perago.ui import parquet_preview
 from perago.ui.rendering import pretty
 from perago.ui.text_preview import INDENTED, indented
-from tests.support.asking import asking
-from tests.support.furnished import table_bytes
-from tests.support.processes import command, descendants
+from tests.support.processes.processes import command, descendants
+from tests.support.servers.served_page import asking
+from tests.support.worlds.ui_fixture_data import table_bytes
 
 MIB = 1024 * 1024
 

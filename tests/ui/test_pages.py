@@ -16,8 +16,8 @@ from perago.ui.graph import graph_of
 from perago.ui.preview import FIRST_BYTES
 from perago.ui.rendering import link, shown
 from perago.ui.text_preview import is_text, table_of
-from tests.support.asking import asking
-from tests.support.furnished import FILES, Furnished, put_files, table_bytes
+from tests.support.servers.served_page import asking
+from tests.support.worlds.ui_fixture_data import FILES, Furnished, put_files, table_bytes
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,10 @@ from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 from perago.protocol.attempt_record import record_line
 from perago.settings import load_settings
 from tests.conftest import ConductorServer, LakefsServer
-from tests.support.clock import eventually
-from tests.support.furnished import FILES, HOSTILE_NAME, RECORD, put_files
-from tests.support.lakefs_world import opened
-from tests.support.world import World, make_task
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.lakefs_world import opened
+from tests.support.worlds.ui_fixture_data import FILES, HOSTILE_NAME, RECORD, put_files
+from tests.support.worlds.world import World, make_task
 from tests.ui.conftest import watch
 
 pytestmark = pytest.mark.slow

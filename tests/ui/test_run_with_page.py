@@ -22,8 +22,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from perago.backend import Embedded
 from perago.cli.ui import serving_page
-from tests.support.commands import Shell
-from tests.support.workflows import fork, join, noop, simple
+from tests.support.processes.commands import Shell
+from tests.support.tasks.workflows import fork, join, noop, simple
 from tests.ui.conftest import LONGEST_MS, settings_of
 
 pytestmark = pytest.mark.slow

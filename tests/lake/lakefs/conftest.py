@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kept import Kept
+from tests.support.worlds.cache_fixture import Kept
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from perago.lake.file_copy import cloned
 from perago.lake.lakefs.cache.cache import Cache
-from tests.support.kept import COLLIDING, Kept, key_of
-from tests.support.left import Leaving, WrittenSource, an_entry
+from tests.support.faults.deferred_downloads import Leaving, WrittenSource, an_entry
+from tests.support.worlds.cache_fixture import COLLIDING, Kept, key_of
 
 
 class TestObjects:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from perago.lake.lakefs.cache.cache import Cache
-from tests.support.disks import no_file_above
-from tests.support.kept import Kept, key_of, md5
+from tests.support.faults.disks import no_file_above
+from tests.support.worlds.cache_fixture import Kept, key_of, md5
 
 OTHERS = {
     "older": "CREATE TABLE kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL);",

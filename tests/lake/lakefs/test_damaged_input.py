@@ -9,11 +9,11 @@ import pytest
 
 from perago import TaskTerminalError
 from tests.conftest import LakefsServer
-from tests.support.fetching import MIB, OBJECT
-from tests.support.lake_work import Work
-from tests.support.lakefs import OpenLakeFS
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.world import Made, Params, World, make_task, published_ref
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.servers.fetching import MIB, OBJECT
+from tests.support.servers.lakefs import OpenLakeFS
+from tests.support.worlds.lake_work import Work
+from tests.support.worlds.world import Made, Params, World, make_task, published_ref
 
 DATA = bytes(range(251)) * (9 * MIB // 251)
 

@@ -11,9 +11,9 @@ import pytest
 from perago.errors import HeadMoved, LakeConflict, LakeNotFound, LakeRefused, LakeUnavailable
 from perago.lake.base import Download, Merge
 from tests.conftest import LakefsServer
-from tests.support.lake_work import Work
-from tests.support.lakefs import OpenLakeFS
-from tests.support.proxy import Fault, fault_proxy
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.servers.lakefs import OpenLakeFS
+from tests.support.worlds.lake_work import Work
 
 MERGE = r"POST .*/refs/[^/]+/merge/"
 COMMIT = r"POST .*/branches/[^/]+/commits"

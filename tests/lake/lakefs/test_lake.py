@@ -16,9 +16,9 @@ from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT, Fence
 from perago.lake.lakefs.fence_probe import FENCE_KEY
 from perago.lake.lakefs.lake import LakeFSLake
 from tests.conftest import LakefsServer
-from tests.support.lake_work import Work, at_once
-from tests.support.lakefs import OpenLakeFS, lakefs_lake
-from tests.support.proxy import Fault, Way, fault_proxy
+from tests.support.faults.proxy import Fault, Way, fault_proxy
+from tests.support.servers.lakefs import OpenLakeFS, lakefs_lake
+from tests.support.worlds.lake_work import Work, at_once
 
 
 def fenced(work: Work) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from perago.errors import LakeError, LakeUnavailable
-from tests.support.kept import key_of
-from tests.support.left import LARGE, Leaving, WrittenSource, an_entry
+from tests.support.faults.deferred_downloads import LARGE, Leaving, WrittenSource, an_entry
+from tests.support.worlds.cache_fixture import key_of
 
 DATA = bytes(range(251)) * (LARGE // 251 + 10)
 DAMAGED = b"?" + DATA[1:]

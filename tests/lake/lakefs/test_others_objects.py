@@ -17,8 +17,8 @@ from obstore.store import S3Store
 from perago.lake.base import Download, Entry
 from perago.lake.lakefs.checksums import fits_counted_parts
 from tests.conftest import LakefsServer, ObjectStore, ProductionServers, fresh_repository
-from tests.support.lakefs import WITHOUT_WAITING, lakefs_lake
-from tests.support.world import World, make_task, published_ref
+from tests.support.servers.lakefs import WITHOUT_WAITING, lakefs_lake
+from tests.support.worlds.world import World, make_task, published_ref
 
 MIB = 1024 * 1024
 BIG = bytes(range(256)) * (13 * 4 * 1024)

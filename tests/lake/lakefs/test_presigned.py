@@ -14,11 +14,11 @@ from perago.lake.lakefs.lake import LakeFSLake
 from perago.runtime.observe.logs import TextFormatter
 from perago.runtime.observe.sanitize import MASK, Masker
 from tests.conftest import LakefsServer, ProductionServers, fresh_repository
-from tests.support.lake_work import Work
-from tests.support.lakefs import WITHOUT_WAITING, lakefs_lake
-from tests.support.past_lakefs import GET, PROBE, PUT, PastLakefs, past_lakefs
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.world import World, make_task
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.servers.lakefs import WITHOUT_WAITING, lakefs_lake
+from tests.support.servers.presigned_lakefs import GET, PROBE, PUT, PastLakefs, past_lakefs
+from tests.support.worlds.lake_work import Work
+from tests.support.worlds.world import World, make_task
 
 MIB = 1024 * 1024
 LARGE = bytes(range(256)) * (72 * 1024)

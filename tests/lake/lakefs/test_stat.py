@@ -9,7 +9,7 @@ import pytest
 from perago.errors import LakeError, LakeNotFound, LakeUnavailable
 from perago.lake.lakefs.client import Options
 from perago.lake.lakefs.lake import LakeFSLake
-from tests.support.scripted_server import NGINX, Answer, scripted
+from tests.support.servers.scripted_server import NGINX, Answer, scripted
 
 
 def stat_answered(answer: Answer, folder: Path) -> LakeError:

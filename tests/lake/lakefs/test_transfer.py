@@ -11,12 +11,12 @@ from perago.errors import LakeError
 from perago.lake.base import Download, Entry, Upload
 from perago.lake.lakefs.lake import LakeFSLake
 from tests.conftest import LakefsServer, fresh_repository
-from tests.support.disks import no_file_above
-from tests.support.fetching import MIB, OBJECT, fetch, md5
-from tests.support.kept import COLLIDING
-from tests.support.lake_work import Work
-from tests.support.lakefs import OpenLakeFS
-from tests.support.proxy import FaultProxy, fault_proxy
+from tests.support.faults.disks import no_file_above
+from tests.support.faults.proxy import FaultProxy, fault_proxy
+from tests.support.servers.fetching import MIB, OBJECT, fetch, md5
+from tests.support.servers.lakefs import OpenLakeFS
+from tests.support.worlds.cache_fixture import COLLIDING
+from tests.support.worlds.lake_work import Work
 
 
 class TestCache:

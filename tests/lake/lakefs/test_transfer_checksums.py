@@ -16,10 +16,10 @@ from perago.protocol.view import View
 from perago.runtime.attempt.listing import list_view
 from perago.runtime.attempt.workdir import Workdir
 from tests.conftest import LakefsServer
-from tests.support.fetching import ATTEMPT, MIB, OBJECT, fetch, md5
-from tests.support.lake_work import Work
-from tests.support.lakefs import OpenLakeFS
-from tests.support.proxy import Fault, fault_proxy
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.servers.fetching import ATTEMPT, MIB, OBJECT, fetch, md5
+from tests.support.servers.lakefs import OpenLakeFS
+from tests.support.worlds.lake_work import Work
 
 
 def put_in_parts(server: LakefsServer, repository: str, path: str, data: bytes, part: int) -> None:

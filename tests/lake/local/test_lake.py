@@ -15,7 +15,7 @@ from perago.lake.base import Download, Merge
 from perago.lake.file_copy import copy_whole
 from perago.lake.local.blobs import MOST_IN_DATABASE
 from perago.lake.local.lake import LocalLake
-from tests.support.lake_work import Work
+from tests.support.worlds.lake_work import Work
 
 LARGE = MOST_IN_DATABASE + 1
 

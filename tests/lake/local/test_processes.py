@@ -15,7 +15,13 @@ from pathlib import Path
 import pytest
 
 from perago.lake.local.lake import LocalLake
-from tests.support.lake_writers import REPOSITORY, publish, publish_many, upload_of, write_until_killed
+from tests.support.processes.lake_writers import (
+    REPOSITORY,
+    publish,
+    publish_many,
+    upload_of,
+    write_until_killed,
+)
 
 
 @pytest.fixture

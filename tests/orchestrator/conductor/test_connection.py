@@ -14,7 +14,7 @@ import pytest
 
 from perago.orchestrator.conductor.http import Connection, open_connection
 from perago.orchestrator.conductor.sdk import httpx
-from tests.support.scripted_server import Request, scripted
+from tests.support.servers.scripted_server import Request, scripted
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 

@@ -17,7 +17,7 @@ from perago.errors import OrchestratorRefused, OrchestratorUnavailable
 from perago.orchestrator.conductor.orchestrator import MAX_LOG_CHARS, ConductorOrchestrator, Timeouts
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import Outcome, completed
-from tests.support.scripted_server import Answer, Request, scripted
+from tests.support.servers.scripted_server import Answer, Request, scripted
 
 ATTEMPT = Attempt("wf", "task-1", "ref", "clean", retry_count=0, seq=1, iteration=0)
 TASK = {

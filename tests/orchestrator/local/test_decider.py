@@ -12,7 +12,7 @@ from perago.orchestrator.local.decider import decide, end_run, run_deadline
 from perago.orchestrator.local.parse import read_workflow
 from perago.orchestrator.local.state import Env, Run, Task
 from perago.orchestrator.local.taskdef import TaskRules
-from tests.support.workflows import fork, join, loop, simple, switch, workflow
+from tests.support.tasks.workflows import fork, join, loop, simple, switch, workflow
 
 RULES = TaskRules("work", retry_count=1, retry_delay_seconds=10, response_timeout_seconds=30)
 

@@ -14,9 +14,9 @@ import pytest
 from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from tests.support.clock import Clock
-from tests.support.disks import read_only, writable_again
-from tests.support.local_orchestrator import TASKDEF, brief, opened, start
+from tests.support.faults.disks import read_only, writable_again
+from tests.support.servers.local_orchestrator import TASKDEF, brief, opened, start
+from tests.support.worlds.clock import Clock
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from perago.errors import (
 )
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome, completed
-from tests.support.clock import Clock
-from tests.support.local_orchestrator import TASKDEF, brief, opened, poll, start
-from tests.support.workflows import fork, join, simple, workflow
+from tests.support.servers.local_orchestrator import TASKDEF, brief, opened, poll, start
+from tests.support.tasks.workflows import fork, join, simple, workflow
+from tests.support.worlds.clock import Clock
 
 
 class TestResuming:

@@ -10,9 +10,9 @@ import pytest
 
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome, completed
-from tests.support.clock import Clock
-from tests.support.local_orchestrator import TASKDEF, brief, poll, start
-from tests.support.workflows import simple
+from tests.support.servers.local_orchestrator import TASKDEF, brief, poll, start
+from tests.support.tasks.workflows import simple
+from tests.support.worlds.clock import Clock
 
 
 class TestTime:

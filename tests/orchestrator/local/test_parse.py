@@ -10,7 +10,7 @@ import pytest
 from perago.errors import OrchestratorRefused
 from perago.orchestrator.local.parse import read_workflow
 from perago.orchestrator.local.step_types import STEP_TYPES
-from tests.support.workflows import fork, join, loop, simple, switch, workflow
+from tests.support.tasks.workflows import fork, join, loop, simple, switch, workflow
 
 
 def refusal(source: dict[str, Any]) -> str:

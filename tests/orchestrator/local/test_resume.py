@@ -12,7 +12,7 @@ import pytest
 from perago.errors import OrchestratorRefused
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome, completed
-from tests.support.workflows import fork, join, simple, workflow
+from tests.support.tasks.workflows import fork, join, simple, workflow
 
 TASKDEF = {"name": "work", "retryCount": 0, "responseTimeoutSeconds": 600}
 

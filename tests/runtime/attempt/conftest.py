@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perago.lake.local.lake import LocalLake
-from tests.support.lake_work import Work
+from tests.support.worlds.lake_work import Work
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from perago.errors import OrchestratorRefused, OrchestratorUnavailable
 from perago.runtime.attempt.context import LONGEST_WAIT_SECONDS, ask_until_answered
-from tests.support.clock import Clock
+from tests.support.worlds.clock import Clock
 
 
 def test_an_orchestrator_that_is_away_is_asked_until_it_answers() -> None:

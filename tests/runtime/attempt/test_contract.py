@@ -19,9 +19,9 @@ from perago.protocol.publication import Workspace
 from perago.protocol.view import View
 from perago.runtime.attempt.contract import read_input, workspace_output
 from perago.runtime.attempt.workspace_join import start_of
-from tests.support.lake_work import Work
-from tests.support.ports import recording, refusing
-from tests.support.world import make_task
+from tests.support.faults.ports import recording, refusing
+from tests.support.worlds.lake_work import Work
+from tests.support.worlds.world import make_task
 
 WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "abc"}
 

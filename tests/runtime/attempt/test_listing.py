@@ -13,8 +13,8 @@ from perago.errors import LakeNotFound
 from perago.lake.local.lake import LocalLake
 from perago.protocol.view import View
 from perago.runtime.attempt.listing import list_view, objects_in
-from tests.support.lake_work import Work
-from tests.support.ports import Wrapped
+from tests.support.faults.ports import Wrapped
+from tests.support.worlds.lake_work import Work
 
 OBJECTS = {
     "_lakefs_actions/fence.yaml": b"fence",

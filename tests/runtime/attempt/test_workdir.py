@@ -16,9 +16,9 @@ from perago.runtime.attempt.workdir import Workdir, scan_folder
 from perago.runtime.root.state_dir import process_identity
 from perago.runtime.root.workdirs import remove_workdir
 from perago.runtime.sweep.workdirs import sweep_workdirs
-from tests.support.forks import killed_before_call
-from tests.support.lake_work import Work
-from tests.support.workdirs import ATTEMPT, changed, filled
+from tests.support.processes.forked_child import killed_before_call
+from tests.support.worlds.lake_work import Work
+from tests.support.worlds.workdirs import ATTEMPT, changed, filled
 
 MARKER = ".perago-attempt.json"
 ODD_NAMES = [

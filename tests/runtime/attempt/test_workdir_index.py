@@ -21,9 +21,9 @@ from perago.protocol.publication import Workspace
 from perago.protocol.view import View
 from perago.runtime.attempt.listing import list_view
 from perago.runtime.attempt.workdir import Workdir
-from tests.support.lake_work import Work
-from tests.support.opens import OPENS
-from tests.support.workdirs import ATTEMPT, changed, filled
+from tests.support.processes.opens import OPENS
+from tests.support.worlds.lake_work import Work
+from tests.support.worlds.workdirs import ATTEMPT, changed, filled
 
 
 class TestIndex:

@@ -23,8 +23,8 @@ from perago.runtime.doctor.server_checks import check_transfer
 from perago.runtime.doctor.settings_checks import shown_size
 from perago.runtime.observe.sanitize import Masker
 from perago.settings import TransferMode
-from tests.support.proxy import fault_proxy
-from tests.support.scripted_server import scripted
+from tests.support.faults.proxy import fault_proxy
+from tests.support.servers.scripted_server import scripted
 
 NOW = 1_800_000_000.0
 

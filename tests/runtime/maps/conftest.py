@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.lakes import LAKES
-from tests.support.maps import Mapped
+from tests.support.worlds.map_world import Mapped
 
 
 @pytest.fixture(params=[pytest.param(name, marks=kind.marks) for name, kind in LAKES.items()])

@@ -15,8 +15,8 @@ from perago.runtime.maps.plan import COLUMNS, MapPlan, write_outcomes
 from perago.runtime.maps.rows import Row, RowOutcome
 from perago.runtime.maps.run_file import MapRunFile, digest_of, handle_file, held
 from perago.runtime.maps.table import read_table
-from tests.support.maps import Mapped
-from tests.support.world import make_task
+from tests.support.worlds.map_world import Mapped
+from tests.support.worlds.world import make_task
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ from perago.runtime.maps.plan import MOST_DEATHS
 from perago.runtime.maps.record import REPOSITORY, Ended, RowClaim
 from perago.runtime.maps.row_runner import MapRows, attempt_of
 from perago.runtime.maps.rows import Row
-from tests.support.maps import STARTED, Mapped
-from tests.support.world import Made, Params, make_task, write_result
+from tests.support.worlds.map_world import STARTED, Mapped
+from tests.support.worlds.world import Made, Params, make_task, write_result
 
 
 class Died(BaseException):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perago.runtime.observe.health import HealthState, Limits, check
 from perago.runtime.observe.sanitize import Masker
-from tests.support.clock import Clock
+from tests.support.worlds.clock import Clock
 
 LIMITS = Limits(poll=60, supervisor=30)
 

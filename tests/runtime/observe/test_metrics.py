@@ -14,7 +14,7 @@ from perago.errors import RuntimeConfigError
 from perago.protocol.outcome import Outcome, completed
 from perago.runtime.observe.health import HealthState
 from perago.runtime.observe.metrics import ENDINGS, Ending, NoMetrics, OtelMetrics, ending_of, open_metrics
-from tests.support.scripted_server import scripted
+from tests.support.servers.scripted_server import scripted
 
 DOCS = Path(__file__).parents[3] / "docs" / "observability.md"
 

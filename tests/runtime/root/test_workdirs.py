@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perago.runtime.root.workdirs import PAUSES, remove_tree
-from tests.support.forks import as_an_ordinary_user
+from tests.support.processes.forked_child import as_an_ordinary_user
 
 
 def no_pause(_seconds: float) -> None:

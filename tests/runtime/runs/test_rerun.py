@@ -8,7 +8,7 @@ from typing import Any
 
 from perago.lake.local.lake import LocalLake
 from perago.runtime.runs.rerun import Sibling, at_the_last, redirections, siblings_of
-from tests.support.lake_writers import upload_of
+from tests.support.processes.lake_writers import upload_of
 
 
 @dataclass

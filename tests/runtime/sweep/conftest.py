@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from perago.lake.local.lake import LocalLake
-from tests.support.clock import Clock
-from tests.support.world import World
+from tests.support.worlds.clock import Clock
+from tests.support.worlds.world import World
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from perago.protocol.names import (
 )
 from perago.protocol.outcome import Outcome
 from perago.runtime.sweep.branches import find_leftovers, remove
-from tests.support.ports import Wrapped, before, recording, refusing
-from tests.support.sweeps import DAY, begun, claim, stage, sweep, verdicts
-from tests.support.world import World, make_task, published_ref
+from tests.support.faults.ports import Wrapped, before, recording, refusing
+from tests.support.worlds.leftover_branches import DAY, begun, claim, stage, sweep, verdicts
+from tests.support.worlds.world import World, make_task, published_ref
 
 
 class TestOwners:

@@ -13,9 +13,9 @@ from perago.protocol.names import (
     put_branch_name,
     replaced_tag_name,
 )
-from tests.support.ports import refusing
-from tests.support.sweeps import DAY, HOUR, begun, claim, stage, sweep, verdicts
-from tests.support.world import World
+from tests.support.faults.ports import refusing
+from tests.support.worlds.leftover_branches import DAY, HOUR, begun, claim, stage, sweep, verdicts
+from tests.support.worlds.world import World
 
 
 class TestAge:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from perago.protocol.attempt_record import AttemptRecord, CheckRecord, parse_record
-from tests.support.clock import eventually
-from tests.support.sites import Site, Worker
-from tests.support.sources import OUR_FILES
+from tests.support.docs.sources import OUR_FILES
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import Site, Worker
 
 HELD = CheckRecord("pre", "require_glob('*.txt', min_count=1)", "1 path")
 

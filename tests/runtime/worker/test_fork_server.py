@@ -21,9 +21,9 @@ from perago.runtime.worker import fork_server
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.fork_server import ForkServer, ForkServerGone
 from perago.settings import load_settings
-from tests.support.clock import eventually
-from tests.support.processes import ancestors, descendants, is_running, name_of
-from tests.support.sites import Site, Worker
+from tests.support.processes.processes import ancestors, descendants, is_running, name_of
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import Site, Worker
 
 
 def template_of(worker: Worker) -> int:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from perago.orchestrator.base import WorkflowState
-from tests.support.forked_flows import commits_since, done_by, forked, joined, start, step, tables
-from tests.support.forked_steps import EIGHT
-from tests.support.sites import Site
+from tests.support.tasks.forked_steps import EIGHT
+from tests.support.tasks.forked_workflows import commits_since, done_by, forked, joined, start, step, tables
+from tests.support.worlds.worker_world import Site
 
 pytestmark = pytest.mark.slow
 

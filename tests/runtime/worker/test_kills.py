@@ -32,9 +32,9 @@ from perago.protocol.steps import (
     VERIFY,
     WORKDIR,
 )
-from tests.support.clock import eventually
-from tests.support.observers import SignalAt
-from tests.support.sites import SHORT_LEASE, Site
+from tests.support.faults.observers import SignalAt
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import SHORT_LEASE, Site
 
 pytestmark = pytest.mark.slow
 REAL_STEPS = {

@@ -11,10 +11,10 @@ import pytest
 
 from perago.orchestrator.base import WorkflowState
 from perago.protocol.steps import BODY, CLAIM, CLEANUP, HAND_OVER, ORDER, PUBLISH, STAGE
-from tests.support.forked_flows import commits_since, done_by, start, start_worker, tables
-from tests.support.forked_flows import step as step_of
-from tests.support.observers import KillBeside
-from tests.support.sites import Site
+from tests.support.faults.observers import KillBeside
+from tests.support.tasks.forked_workflows import commits_since, done_by, start, start_worker, tables
+from tests.support.tasks.forked_workflows import step as step_of
+from tests.support.worlds.worker_world import Site
 
 pytestmark = pytest.mark.slow
 TWO = (0, 1)

@@ -7,9 +7,9 @@ import pytest
 
 from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
 from perago.runtime.worker.leases import LeaseKeeper, Over, lease_interval
-from tests.support.attempts import Scripted, an_attempt, snapshot
-from tests.support.clock import Clock
-from tests.support.world import make_task
+from tests.support.servers.scripted_orchestrator import Scripted, an_attempt, snapshot
+from tests.support.worlds.clock import Clock
+from tests.support.worlds.world import make_task
 
 ATTEMPT = an_attempt()
 

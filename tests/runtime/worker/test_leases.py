@@ -9,9 +9,9 @@ import time
 import pytest
 
 from perago.protocol.steps import PUBLISH
-from tests.support.clock import eventually
-from tests.support.observers import PauseAt
-from tests.support.sites import SHORT_LEASE, Site
+from tests.support.faults.observers import PauseAt
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import SHORT_LEASE, Site
 
 
 @pytest.mark.slow

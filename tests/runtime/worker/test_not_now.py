@@ -23,9 +23,9 @@ from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.result_sender import LEASE_SECONDS, Delay, ResultSender
-from tests.support.attempts import Scripted, an_attempt, snapshot
-from tests.support.clock import Clock, JobByHand, eventually
-from tests.support.scripted_server import NGINX, Answer, Request, scripted
+from tests.support.servers.scripted_orchestrator import Scripted, an_attempt, snapshot
+from tests.support.servers.scripted_server import NGINX, Answer, Request, scripted
+from tests.support.worlds.clock import Clock, JobByHand, eventually
 
 ATTEMPT = an_attempt()
 DONE = Outcome("COMPLETED", output={"result": {"rows": 3}})

@@ -17,10 +17,10 @@ import pytest
 
 from perago.protocol.steps import HAND_OVER
 from tests.conftest import ConductorServer, OwnServers
-from tests.support.clock import eventually
-from tests.support.observers import PauseAt
-from tests.support.scripted_server import NGINX, Answer, Request, scripted
-from tests.support.sites import Site
+from tests.support.faults.observers import PauseAt
+from tests.support.servers.scripted_server import NGINX, Answer, Request, scripted
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import Site
 
 REAL_ONLY = pytest.mark.parametrize(
     "site", [pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])], indirect=True

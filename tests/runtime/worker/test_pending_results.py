@@ -24,10 +24,10 @@ from perago.runtime.worker.result_sender import LEASE_SECONDS
 from perago.runtime.worker.slots import Execution
 from perago.runtime.worker.task_logs import TaskLogs
 from perago.settings import load_settings
-from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
-from tests.support.clock import Clock, JobByHand
-from tests.support.disks import spoil
-from tests.support.no_servers import NoServers
+from tests.support.faults.disks import spoil
+from tests.support.servers.no_servers import NoServers
+from tests.support.servers.scripted_orchestrator import Scripted, an_assignment, an_attempt, snapshot
+from tests.support.worlds.clock import Clock, JobByHand
 
 AWAY = OrchestratorUnavailable("cannot complete task task-1: 500 JSON parse error")
 

@@ -18,9 +18,9 @@ from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.slots import Execution, SlotCallbacks, Slots
 from perago.settings import load_settings
 from tests.runtime.worker.test_slots import NoServers
-from tests.support.attempts import an_assignment
-from tests.support.budgets import a_budget
-from tests.support.world import Made, Params
+from tests.support.servers.scripted_orchestrator import an_assignment
+from tests.support.worlds.budgets import a_budget
+from tests.support.worlds.world import Made, Params
 
 
 def a_plan(*graces: int | None, **environ: str) -> WorkerPlan:

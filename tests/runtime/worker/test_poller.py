@@ -12,7 +12,7 @@ from perago.errors import OrchestratorError, OrchestratorUnavailable
 from perago.orchestrator.base import Assignment
 from perago.runtime.observe.health import HealthState
 from perago.runtime.worker.poller import Poller
-from tests.support.attempts import Scripted, an_assignment
+from tests.support.servers.scripted_orchestrator import Scripted, an_assignment
 
 Polled = SimpleQueue[Sequence[Assignment]]
 

@@ -28,11 +28,17 @@ from perago.runtime.execution_result import (
 )
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.outbox import Outbox
-from tests.support import couriers
-from tests.support.attempts import WORKSPACE, Scripted, an_assignment, an_attempt, snapshot
-from tests.support.couriers import CLAIM, claimed_lake
-from tests.support.lake_work import Work
-from tests.support.ports import refusing
+from tests.support.faults.ports import refusing
+from tests.support.servers import result_sender
+from tests.support.servers.result_sender import CLAIM, claimed_lake
+from tests.support.servers.scripted_orchestrator import (
+    WORKSPACE,
+    Scripted,
+    an_assignment,
+    an_attempt,
+    snapshot,
+)
+from tests.support.worlds.lake_work import Work
 
 ATTEMPT = an_attempt()
 SECRET = "hush-hush"
@@ -55,7 +61,7 @@ def a_parcel(lake: LocalLake, outcome: Outcome = DONE, *, published: str | None 
     return PendingResult("execution", ATTEMPT, outcome, publication, Claim("songs", CLAIM))
 
 
-carrying = partial(couriers.carrying, mask=Masker([SECRET]))
+carrying = partial(result_sender.carrying, mask=Masker([SECRET]))
 
 
 def test_an_accepted_result_drops_the_claim_and_leaves_the_outbox(lake: LocalLake, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from perago.lake.local.lake import LocalLake
 from perago.protocol.outcome import Outcome
 from perago.runtime.execution_result import Claim, DeliveryResult, PendingResult
 from perago.runtime.worker.outbox import Outbox
-from tests.support.attempts import Scripted, an_attempt, snapshot
-from tests.support.couriers import CLAIM, carrying, claimed_lake
+from tests.support.servers.result_sender import CLAIM, carrying, claimed_lake
+from tests.support.servers.scripted_orchestrator import Scripted, an_attempt, snapshot
 
 ATTEMPT = an_attempt()
 AWAY = OrchestratorUnavailable("away")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from perago.protocol.steps import HAND_OVER
-from tests.support.clock import eventually
-from tests.support.observers import PauseAt
-from tests.support.sites import Site
-from tests.support.steps import forms_of_the_secret
+from tests.support.faults.observers import PauseAt
+from tests.support.tasks.steps import forms_of_the_secret
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import Site
 
 KNOWN = {
     "CONDUCTOR_SERVER_URL": "http://conductor.example/api",

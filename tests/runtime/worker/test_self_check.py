@@ -16,10 +16,10 @@ from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.health import HealthState, check
 from perago.runtime.worker.job_scheduler import Job
 from perago.runtime.worker.self_check import IN_A_ROW, SelfCheck, ask_lake, probe_worker
-from tests.support.clock import eventually
-from tests.support.ports import refusing
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.sites import Site
+from tests.support.faults.ports import refusing
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import Site
 
 REAL_ONLY = pytest.mark.parametrize(
     "site", [pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])], indirect=True

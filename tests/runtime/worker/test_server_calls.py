@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from perago.lake.lakefs.fence import Fence
-from tests.support.clock import eventually
-from tests.support.lake_work import Work
-from tests.support.proxy import FaultProxy, fault_proxy
-from tests.support.server_calls import FENCES, LAST, calls, named, on_the_page, sum_on_the_page
-from tests.support.sites import Site
+from tests.support.faults.proxy import FaultProxy, fault_proxy
+from tests.support.servers.server_calls import FENCES, LAST, calls, named, on_the_page, sum_on_the_page
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.lake_work import Work
+from tests.support.worlds.worker_world import Site
 
 REAL_ONLY = pytest.mark.parametrize(
     "site", [pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])], indirect=True

@@ -12,8 +12,8 @@ from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.local_executor import Processes, describe_exit
 from perago.runtime.worker.slots import Execution, Slot, SlotCallbacks
 from perago.settings import load_settings
-from tests.support.attempts import an_assignment
-from tests.support.no_servers import NoServers
+from tests.support.servers.no_servers import NoServers
+from tests.support.servers.scripted_orchestrator import an_assignment
 
 
 @pytest.fixture

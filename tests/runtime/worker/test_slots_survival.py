@@ -25,9 +25,9 @@ from perago.runtime.worker.local_executor import Processes, ProcessLink
 from perago.runtime.worker.plan import SlotPool
 from perago.runtime.worker.slots import Execution, Slot, SlotCallbacks, Slots
 from perago.settings import load_settings
-from tests.support.attempts import an_assignment
-from tests.support.clock import eventually
-from tests.support.no_servers import NoServers
+from tests.support.servers.no_servers import NoServers
+from tests.support.servers.scripted_orchestrator import an_assignment
+from tests.support.worlds.clock import eventually
 
 
 @contextmanager

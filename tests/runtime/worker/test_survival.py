@@ -29,11 +29,11 @@ from perago.runtime.worker.poller import Poller
 from perago.runtime.worker.result_sender import ResultSender
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import load_settings
-from tests.support import steps
-from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
-from tests.support.clock import eventually
-from tests.support.disks import spoil
-from tests.support.sites import Site
+from tests.support.faults.disks import spoil
+from tests.support.servers.scripted_orchestrator import Scripted, an_assignment, an_attempt, snapshot
+from tests.support.tasks import steps
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import Site
 
 ATTEMPT = an_attempt()
 DONE = Outcome("COMPLETED", output={"result": {}})

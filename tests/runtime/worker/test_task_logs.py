@@ -11,7 +11,7 @@ from perago.errors import OrchestratorUnavailable
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import AttemptRecord, parse_record, record_line
 from perago.runtime.worker.task_logs import BATCH_LINES, TaskLogs
-from tests.support.clock import eventually
+from tests.support.worlds.clock import eventually
 
 PATIENCE = 10.0
 RECORD = record_line(AttemptRecord("e1", "COMPLETED"))

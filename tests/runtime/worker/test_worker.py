@@ -9,9 +9,9 @@ import pytest
 
 from perago.protocol.attempt_record import parse_record
 from tests.runtime.conftest import PRODUCTION, REAL
-from tests.support.clock import eventually
-from tests.support.processes import is_running
-from tests.support.sites import Site
+from tests.support.processes.processes import is_running
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import Site
 
 LEFT = ["leave a session", "leave a daemon"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.workflows import fork, join, switch, workflow
+from tests.support.tasks.workflows import fork, join, switch, workflow
 from tests.workflow.check.flows import (
     WORKSPACE,
     Json,

@@ -16,7 +16,7 @@ from perago.workflow.check.check import check_workflow
 from perago.workflow.check.steps import read_flow
 from perago.workflow.check.values import UNKNOWN, at, texts, whole
 from perago.workflow.model.expressions import expressions_in
-from tests.support.workflows import loop, simple, switch, workflow
+from tests.support.tasks.workflows import loop, simple, switch, workflow
 from tests.workflow.check import diagnostics, read_mistakes
 from tests.workflow.check.doubts import WARNINGS
 from tests.workflow.check.flows import INPUT, Json, after, look, make

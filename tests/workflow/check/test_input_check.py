@@ -8,7 +8,7 @@ import pytest
 
 from perago.workflow.check.input_check import check_input
 from perago.workflow.model.definition import task_names
-from tests.support.workflows import fork, join, loop, simple, switch, workflow
+from tests.support.tasks.workflows import fork, join, loop, simple, switch, workflow
 
 PARAMS = {
     "type": "object",

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from perago import RetryPolicy, TaskControls, WorkspaceSpec, task
 from perago.declare.task import TaskDefinition
 from perago.workflow.check.check import check_workflow
-from tests.support.workflows import fork, join, noop, simple, workflow
+from tests.support.tasks.workflows import fork, join, noop, simple, workflow
 from tests.workflow.check.flows import INPUT, Json, after
 
 

@@ -20,8 +20,8 @@ from perago.runtime.worker.hosted.protocol import Accepted, Connect, Kill
 from perago.runtime.worker.hosted.transport import HostListener, WorkerConnection, call
 from perago.runtime.worker.local_executor import death_of
 from perago.testing import Clock
-from tests.support.attempts import an_assignment
-from tests.support.clock import eventually
+from tests.support.servers.scripted_orchestrator import an_assignment
+from tests.support.worlds.clock import eventually
 
 SAID = (StepStarted("e", "claim"), StepStarted("e", "publish"))
 ENDED = Ended("e", ExecutionResult(Outcome("COMPLETED")))

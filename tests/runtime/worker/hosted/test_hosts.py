@@ -8,10 +8,10 @@ import pytest
 
 from perago.protocol.steps import BODY, CLEANUP, HAND_OVER, ORDER, PUBLISH
 from tests.runtime.conftest import REAL
-from tests.support.clock import eventually
-from tests.support.observers import SignalAt
-from tests.support.processes import ancestors, is_running
-from tests.support.sites import SHORT_LEASE, Site
+from tests.support.faults.observers import SignalAt
+from tests.support.processes.processes import ancestors, is_running
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import SHORT_LEASE, Site
 
 pytestmark = pytest.mark.slow
 NO_RERUN, ONE_RERUN = "0 reruns", "1 rerun"

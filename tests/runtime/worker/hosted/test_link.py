@@ -37,8 +37,8 @@ from perago.runtime.worker.hosted.link import Hosted, HostedLink
 from perago.runtime.worker.hosted.protocol import Accepted, Connect, HostPlan, Kill, Output, Rejected, Report
 from perago.runtime.worker.hosted.transport import call
 from perago.settings import load_settings
-from tests.support.attempts import an_assignment
-from tests.support.no_servers import NoServers
+from tests.support.servers.no_servers import NoServers
+from tests.support.servers.scripted_orchestrator import an_assignment
 
 X = "0123456789abcdef"
 BEGAN, ENDED, CLEANED = StepStarted(X, "input"), Ended(X, ExecutionResult(Outcome("COMPLETED"))), Cleaned(X)

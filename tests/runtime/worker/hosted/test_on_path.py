@@ -18,8 +18,8 @@ from perago.runtime.worker.executor_protocol import StepStarted
 from perago.runtime.worker.hosted.connection import HANDSHAKE_SECONDS, accept
 from perago.runtime.worker.hosted.protocol import Accepted, Connect
 from perago.runtime.worker.hosted.transport import MOST_STRANGERS, HostListener, call
-from tests.support.clock import eventually
-from tests.support.relay import Relay, Tamper, relay
+from tests.support.faults.relay import Relay, Tamper, relay
+from tests.support.worlds.clock import eventually
 
 JOB = "job-1"
 FIRST, SECOND, THIRD = StepStarted("e", "input"), StepStarted("e", "body!"), StepStarted("e", "stage")

@@ -1,0 +1,91 @@
+"""Which tests run side by side, and in which order: what takes long begins first, and what waits runs beside what computes.
+
+Tests that share something costly are a group, which one worker of the runner takes as a whole; every other test is alone.
+Some are heavy: they keep the cores busy for as long as they run.  More workers than cores pay because most others wait, for
+a lease, a process or a server; so only as many heavy ones run at once as keep the cores busy (`xdist_scheduler.py`).
+"""
+
+from __future__ import annotations
+
+# Tests of one path that share what a fixture makes, a JVM or servers, and run on one worker one after the other.
+GROUPS = {
+    "tests/spark/test_standalone.py": "standalone",
+    "tests/spark/test_start_cluster.py": "standalone",
+    "tests/spark/test_start_local.py": "start",
+    "tests/spark/": "sessions",
+    "tests/runtime/worker/test_outages.py": "own_servers",
+    "tests/runtime/worker/test_forks.py": "crowd",
+    "tests/test_ci_skips.py": "in_ci",
+    "tests/cli/test_bodies.py": "bodies",
+    "tests/cli/test_init_wheel.py": "wheel",
+    "tests/lake/lakefs/test_presigned.py": "past",
+    "tests/test_dev_servers_production.py": "backing",
+    "tests/ui/": "browser",
+}
+# What takes long begins first, so that nothing long is left for the end: minutes, then some of no time, then seconds.
+LONGEST = (
+    "tests/spark/test_listening.py::test_the_demonstration",
+    "tests/spark/test_docs_page.py",
+    "tests/spark/test_killed.py",
+    "tests/spark/test_delta.py",
+    "tests/spark/test_map_cluster.py",
+    "tests/spark/test_map.py",
+    "tests/runtime/worker/test_outages.py::test_200_workflows",
+)
+LONG = (
+    "tests/docs/test_workflows_page.py",
+    "tests/cli/test_run_resume.py::TestOnTheRealServers",
+    "tests/cli/test_doctor.py::TestWrongServers::test_servers_that_never",
+    "tests/cli/test_remote.py::test_what_is_not_lakefs",
+    "tests/runtime/worker/test_self_check.py",
+    "tests/runtime/worker/test_executions.py::test_a_spark_task",
+    "tests/protocol/test_coverage.py",
+    "tests/docs/test_site.py",
+    "tests/docs/test_quick_start.py",
+    "tests/runtime/attempt/test_memory.py",
+    "tests/testing/test_plugin.py::test_all_spark",
+    "tests/scenarios/test_lakefs_races.py",
+    "tests/scenarios/test_lakefs_counts.py",
+    "tests/lake/local/test_processes.py",
+    "tests/runtime/worker/test_leases.py",
+    "tests/runtime/worker/test_kills.py",
+    "tests/runtime/worker/test_kills_beside.py",
+    "tests/runtime/worker/hosted/test_hosts.py",
+    "tests/scenarios/test_in_flight.py",
+    "tests/scenarios/test_lakefs_in_flight.py",
+    "tests/scenarios/test_crashes.py",
+    "tests/scenarios/test_interleavings.py",
+    "tests/scenarios/test_random_histories.py",
+)
+# Behind them in the queues of the workers; see `_turn`.
+QUICK = "tests/protocol/test_publication.py"
+HEAVY = (
+    "tests/spark/",
+    "tests/cli/test_init_wheel.py",
+    "tests/docs/test_quick_start.py",
+    "tests/runtime/worker/test_executions.py::test_a_spark_task",
+    "tests/testing/test_plugin.py::test_all_spark",
+    "tests/ui/",
+)
+HEAVY_AT_ONCE = 3
+
+
+def group_of(nodeid: str) -> str:
+    """What one worker runs as a whole: the name of what a group shares, or a test that is alone."""
+    alone = nodeid.startswith(LONGEST)
+    found = [name for path, name in GROUPS.items() if nodeid.startswith(path) and not alone]
+    return found[0] if found else nodeid
+
+
+def is_heavy(nodeid: str) -> bool:
+    """Whether a test takes a core for as long as it runs, or more."""
+    return nodeid.startswith(HEAVY)
+
+
+def turn_of(nodeid: str) -> int:
+    """The place in the order.
+
+    The runner hands each worker two tests at once: behind one that takes minutes there should be one that is quick.
+    """
+    order = (*LONGEST, *GROUPS, QUICK, *LONG)
+    return next((turn for turn, start in enumerate(order) if nodeid.startswith(start)), len(order))
