@@ -14,7 +14,7 @@ import pytest
 from perago.settings import LAKEFS_NAMES
 from tests.conftest import ConductorServer, LakefsServer, fresh_repository
 from tests.support.docs.sources import OUR_FILES
-from tests.support.processes.commands import Said, Shell
+from tests.support.processes.commands import CommandResult, Shell
 
 pytestmark = pytest.mark.slow
 
@@ -179,19 +179,21 @@ class Ran:
     """A run that is over: what it said, and ways to look at it."""
 
     shell: Shell
-    said: Said
+    said: CommandResult
     name: tuple[str, ...]
     """What a command is given to look at it."""
 
-    def look(self, command: str, *more: str) -> Said:
-        said = self.shell.look(command, *self.name, *more)
+    def run_here(self, command: str, *more: str) -> CommandResult:
+        said = self.shell.run_here(command, *self.name, *more)
         assert said.code == 0, said.err
         return said
 
     def task(self, step: str) -> Any:
         """The step's only attempt, as `show --json` has it."""
         (found,) = (
-            one for one in json.loads(self.look("show", "--json").out)["tasks"] if one["reference"] == step
+            one
+            for one in json.loads(self.run_here("show", "--json").out)["tasks"]
+            if one["reference"] == step
         )
         return found
 
@@ -294,17 +296,17 @@ def test_the_terminal_says_once_which_executor_died(ran: Ran) -> None:
 
 @every_body
 def test_logs_have_its_lines_and_beside_them_its_reason(ran: Ran, body: Body) -> None:
-    said = ran.look("logs", *(() if ran.name else (body.step,)))
+    said = ran.run_here("logs", *(() if ran.name else (body.step,)))
     check_lines(body, of_step(body, said.out))
     reasons = [line for line in said.err.splitlines() if line.startswith(f"{body.step}: ")]
     check_reason(body, reasons[0] if reasons else None)
-    data = json.loads(ran.look("logs", "--json").out)
+    data = json.loads(ran.run_here("logs", "--json").out)
     check_lines(body, [one["text"] for one in data if one["step"] == body.step])
 
 
 @every_body
 def test_show_has_its_reason_and_its_record(ran: Ran, body: Body) -> None:
-    shown = ran.look("show").out
+    shown = ran.run_here("show").out
     assert [part for part in body.reason if shown.count(part) != 1] == []
     task = ran.task(body.step)
     check_reason(body, task["reason"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.docs.built_wheel import CHECKOUT, SITE_PACKAGES, Environment, build_wheel, install
+from tests.support.docs.wheels import ROOT, SITE_PACKAGES, Environment, build_wheel, install
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
 
 
 def test_the_wheel_holds_every_template(wheel: Path) -> None:
-    templates = {path.name for path in (CHECKOUT / "src/perago/runtime/templates").iterdir()}
+    templates = {path.name for path in (ROOT / "src/perago/runtime/templates").iterdir()}
     with zipfile.ZipFile(wheel) as archive:
         shipped = {Path(name).name for name in archive.namelist() if "/runtime/templates/" in name}
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import HEAD
 from tests.support.faults.disks import no_file_above
-from tests.support.processes.command_errors import SOURCE, USAGE, Mistake, is_told
+from tests.support.processes.command_errors import SOURCE, USAGE, CommandError, check_reported
 from tests.support.processes.commands import Shell
 from tests.support.tasks.workflows import simple, workflow
 
@@ -33,142 +33,142 @@ def importing(folder: str, repository: str = "other") -> tuple[str, ...]:
 
 MISTAKES = {
     # what is looked for
-    "a wrong prefix": Mistake(
+    "a wrong prefix": CommandError(
         ("ls", "events", "main", "rwa"),
         "at main of repository 'events'",
         "there is nothing below 'rwa/'",
         "folders there: raw/, ref/; did you mean 'raw/'?",
     ),
-    "an unknown repository": Mistake(
+    "an unknown repository": CommandError(
         ("history", "evnts"), "'evnts'", "there is no repository", "there are: events; did you mean 'events'?"
     ),
-    "an unknown branch": Mistake(
+    "an unknown branch": CommandError(
         ("history", "events", "mian"),
         "repository 'events'",
         "has no branch, tag or commit 'mian'",
         "did you mean 'main'?",
     ),
-    "an unknown ref to compare with": Mistake(
+    "an unknown ref to compare with": CommandError(
         ("diff", "events", "main", "0000"),
         "repository 'events'",
         "has no branch, tag or commit '0000'",
         "there are: main",
     ),
-    "an unknown object": Mistake(
+    "an unknown object": CommandError(
         ("cat", "events", "raw/b.csv"),
         "at main of repository 'events'",
         "there is no object 'raw/b.csv'",
         "there are: raw/a.csv; did you mean 'raw/a.csv'?",
     ),
-    "a folder where an object must be": Mistake(
+    "a folder where an object must be": CommandError(
         ("cat", "events", "raw"), "at main of repository 'events'", "'raw' is a folder", "it holds raw/a.csv"
     ),
     # put
-    "no folder to put": Mistake(
+    "no folder to put": CommandError(
         ("put", "events", "dta"), "dta", "there is no such folder", "did you mean 'data'?"
     ),
-    "a file where a folder must be": Mistake(
+    "a file where a folder must be": CommandError(
         ("put", "events", "flow.json"), "flow.json", "it is not a folder", "give the folder that holds it"
     ),
-    "an empty folder": Mistake(
+    "an empty folder": CommandError(
         ("put", "events", "empty"), "empty", "it holds no files", "give a folder with files"
     ),
-    "a symlink": Mistake(
+    "a symlink": CommandError(
         ("put", "events", "links"),
         "cannot put links",
         "does not support symlinks: link",
         "put a file in its place",
     ),
-    "a name that is not UTF-8": Mistake(
+    "a name that is not UTF-8": CommandError(
         ("put", "events", "latin"),
         "cannot put latin",
         "has a name that is not valid UTF-8",
         "rename the file",
     ),
-    "lakeFS's actions": Mistake(
+    "lakeFS's actions": CommandError(
         ("put", "events", "actions"),
         "'_lakefs_actions/a.yaml'",
         "is among lakeFS's actions",
         "use `perago fence` or lakectl for those",
     ),
-    "lakeFS's actions by the prefix": Mistake(
+    "lakeFS's actions by the prefix": CommandError(
         ("put", "events", "data", "--prefix", "_lakefs_actions"),
         "--prefix '_lakefs_actions'",
         "it is where lakeFS keeps its actions",
         "give one such as raw/2026",
     ),
-    "a file where the branch has a folder": Mistake(
+    "a file where the branch has a folder": CommandError(
         ("put", "events", "file-for-folder"), "'main'", "cannot put 'raw': it is a folder", OTHER
     ),
-    "a folder where the branch has a file": Mistake(
+    "a folder where the branch has a file": CommandError(
         ("put", "events", "folder-for-file"), "'main'", "'ref/c.txt' is a file", OTHER
     ),
-    "put into no repository": Mistake(
+    "put into no repository": CommandError(
         ("put", "evnts", "data"),
         "'evnts'",
         "there is no repository",
         "did you mean 'events'? `perago put evnts data --create` makes it",
     ),
-    "put onto no branch": Mistake(
+    "put onto no branch": CommandError(
         ("put", "events@dev", "data"),
         "repository 'events'",
         "has no branch, tag or commit 'dev'",
         "`perago branch events dev` makes it",
     ),
-    "a name that no repository may have": Mistake(
+    "a name that no repository may have": CommandError(
         ("put", "My_Events", "data", "--create"),
         "'My_Events'",
         "is not allowed",
         "3 to 63 lower-case letters, digits and '-'",
     ),
     # branches
-    "a branch that exists": Mistake(
+    "a branch that exists": CommandError(
         ("branch", "events", "main"),
         "repository 'events'",
         "has a branch 'main' already",
         "choose another name",
     ),
-    "a branch from nowhere": Mistake(
+    "a branch from nowhere": CommandError(
         ("branch", "events", "dev", "mian"),
         "'events'",
         "has no branch, tag or commit 'mian'",
         "did you mean 'main'?",
     ),
-    "a branch with a name of ours": Mistake(
+    "a branch with a name of ours": CommandError(
         ("branch", "events", "perago-x"), "'perago-x'", "perago-* is reserved for Perago", "choose another"
     ),
     # runs
-    "a repository that exists, to import": Mistake(
+    "a repository that exists, to import": CommandError(
         importing("data", "events"), "'events'", "exists already", "leave out --import to use it"
     ),
-    "a file to import": Mistake(
+    "a file to import": CommandError(
         importing("flow.json"),
         "cannot import flow.json",
         "it is not a folder",
         "give the folder that holds it",
     ),
-    "no folder to import": Mistake(
+    "no folder to import": CommandError(
         importing("dat"), "cannot import dat", "there is no such folder", "did you mean 'data'?"
     ),
-    "a symlink to import": Mistake(
+    "a symlink to import": CommandError(
         importing("links"),
         "cannot import links",
         "does not support symlinks: link",
         "put a file in its place",
     ),
-    "a name that is not UTF-8 to import": Mistake(
+    "a name that is not UTF-8 to import": CommandError(
         importing("latin"), "'na\\udcffme.csv'", "is not valid Unicode", "rename the file"
     ),
-    "an import without its name": Mistake(
+    "an import without its name": CommandError(
         (*RUN, "--import", "data"), "--import", "not 'data'", "takes REPO=DIR", code=USAGE
     ),
-    "a workspace on no branch": Mistake(
+    "a workspace on no branch": CommandError(
         (*RUN, "--workspace", "events@dev"),
         "repository 'events'",
         "has no branch, tag or commit 'dev'",
         "there are: main",
     ),
-    "a branch for a commit": Mistake(
+    "a branch for a commit": CommandError(
         (
             *RUN,
             "--input",
@@ -222,7 +222,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     with open(os.fsencode(folder / "latin") + b"/na\xffme.csv", "wb"):
         pass
     shell = Shell(folder)
-    assert shell.look("put", "events", "data", "--create").code == 0
+    assert shell.run_here("put", "events", "data", "--create").code == 0
     before = history(shell)
     yield shell
     assert history(shell) == before, "a mistake changes nothing"
@@ -239,20 +239,20 @@ def write_flow(folder: Path, task: str) -> None:
 
 
 def history(shell: Shell) -> str:
-    return shell.look("history", "events", "--json").out
+    return shell.run_here("history", "events", "--json").out
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_about_data_is_one_line_that_says_what_where_and_what_to_do(
-    mistake: Mistake, shell: Shell
+    mistake: CommandError, shell: Shell
 ) -> None:
-    is_told(mistake, shell.look(*mistake.command), shell.folder)
+    check_reported(mistake, shell.run_here(*mistake.command), shell.folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AS_PROCESSES)
 def test_the_same_line_comes_from_the_command_itself(name: str, shell: Shell) -> None:
-    is_told(MISTAKES[name], shell.run(*MISTAKES[name].command), shell.folder)
+    check_reported(MISTAKES[name], shell.run(*MISTAKES[name].command), shell.folder)
 
 
 @pytest.mark.slow
@@ -275,10 +275,10 @@ def test_data_that_a_step_cannot_work_on_is_told_by_the_step_and_its_reason(
 def test_a_disk_that_is_full_is_one_line_and_nothing_is_put(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "large.bin").write_bytes(bytes(1 << 20))
     with no_file_above(600_000):
-        said = shell.look("put", "events", str(tmp_path))
+        said = shell.run_here("put", "events", str(tmp_path))
 
-    is_told(
-        Mistake((), "{folder}/.perago/lake", "File too large", "make room on the disk of the lake"),
+    check_reported(
+        CommandError((), "{folder}/.perago/lake", "File too large", "make room on the disk of the lake"),
         said,
         shell.folder,
     )

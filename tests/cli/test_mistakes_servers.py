@@ -12,8 +12,8 @@ from tests.support.processes.command_errors import (
     KEYS,
     LAKEFS,
     NOBODY,
-    Mistake,
-    is_told,
+    CommandError,
+    check_reported,
     shell_with_a_workflow,
 )
 from tests.support.processes.commands import Shell
@@ -22,14 +22,14 @@ from tests.support.servers.scripted_server import scripted
 PUT = ("put", "events", "data")
 YES = ("--remote", "--yes")
 SLOW = {
-    "lakeFS's port is wrong": Mistake(
+    "lakeFS's port is wrong": CommandError(
         ("ls", "events", "--remote"),
         f"lakeFS at {NOBODY}",
         "Connection refused",
         "check LAKECTL_SERVER_ENDPOINT_URL",
         environ=LAKEFS,
     ),
-    "lakeFS's port is wrong for a worker": Mistake(
+    "lakeFS's port is wrong for a worker": CommandError(
         ("start", "tasks.py"),
         f"no lakeFS at {NOBODY}",
         "Connection refused",
@@ -46,10 +46,10 @@ def shell(tmp_path: Path) -> Shell:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", SLOW.values(), ids=SLOW)
-def test_a_server_that_is_not_there_is_told_by_its_address(mistake: Mistake, shell: Shell) -> None:
+def test_a_server_that_is_not_there_is_told_by_its_address(mistake: CommandError, shell: Shell) -> None:
     shell.environ |= mistake.environ
 
-    is_told(mistake, shell.look(*mistake.command), shell.folder)
+    check_reported(mistake, shell.run_here(*mistake.command), shell.folder)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,11 @@ def test_a_page_that_answers_to_everything_is_not_taken_for_conductor(
 ) -> None:
     with scripted(lambda _: (200, "<html>Welcome</html>")) as page:
         shell.environ["CONDUCTOR_SERVER_URL"] = page.url
-        said = shell.look(*command)
+        said = shell.run_here(*command)
 
     remedy = "check CONDUCTOR_SERVER_URL, it ends in /api"
-    is_told(
-        Mistake(command, "'<html>Welcome</html>'", "the answer is not Conductor's", remedy),
+    check_reported(
+        CommandError(command, "'<html>Welcome</html>'", "the answer is not Conductor's", remedy),
         said,
         shell.folder,
     )
@@ -78,10 +78,12 @@ def test_a_page_that_answers_to_everything_is_not_taken_for_lakefs(
     with scripted(lambda _: (200, "<html>Welcome</html>")) as page:
         address = page.url.removesuffix("/api")
         shell.environ |= {**LAKEFS, "LAKECTL_SERVER_ENDPOINT_URL": address}
-        said = shell.look(*command)
+        said = shell.run_here(*command)
 
-    is_told(
-        Mistake(command, address, "is not lakeFS's", "check LAKECTL_SERVER_ENDPOINT_URL"), said, shell.folder
+    check_reported(
+        CommandError(command, address, "is not lakeFS's", "check LAKECTL_SERVER_ENDPOINT_URL"),
+        said,
+        shell.folder,
     )
 
 
@@ -90,9 +92,11 @@ def test_json_of_another_server_is_not_taken_for_lakefs(shell: Shell) -> None:
     with scripted(lambda _: (200, {"status": "ok"})) as other:
         address = other.url.removesuffix("/api")
         shell.environ |= {**LAKEFS, "LAKECTL_SERVER_ENDPOINT_URL": address}
-        said = shell.look("ls", "events", "--remote")
+        said = shell.run_here("ls", "events", "--remote")
 
-    is_told(Mistake((), address, "is not lakeFS", "check LAKECTL_SERVER_ENDPOINT_URL"), said, shell.folder)
+    check_reported(
+        CommandError((), address, "is not lakeFS", "check LAKECTL_SERVER_ENDPOINT_URL"), said, shell.folder
+    )
 
 
 class TestOnTheServers:
@@ -112,10 +116,10 @@ class TestOnTheServers:
     def test_wrong_keys(self, command: tuple[str, ...], real: Shell, lakefs_server: LakefsServer) -> None:
         real.environ |= KEYS
 
-        said = real.look(*command)
+        said = real.run_here(*command)
 
         keys = "check LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
-        is_told(Mistake(command, "lakeFS", "401", keys), said, real.folder)
+        check_reported(CommandError(command, "lakeFS", "401", keys), said, real.folder)
         assert KEYS["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"] not in said.err
 
     @pytest.mark.slow
@@ -125,10 +129,12 @@ class TestOnTheServers:
             "/api"
         )
 
-        said = real.look(*command)
+        said = real.run_here(*command)
 
-        is_told(
-            Mistake(command, "lakeFS", "answered", "check LAKECTL_SERVER_ENDPOINT_URL"), said, real.folder
+        check_reported(
+            CommandError(command, "lakeFS", "answered", "check LAKECTL_SERVER_ENDPOINT_URL"),
+            said,
+            real.folder,
         )
 
     @pytest.mark.parametrize(
@@ -137,9 +143,11 @@ class TestOnTheServers:
     def test_the_address_of_lakefs_for_conductor(self, command: tuple[str, ...], real: Shell) -> None:
         real.environ["CONDUCTOR_SERVER_URL"] = f"{real.environ['LAKECTL_SERVER_ENDPOINT_URL']}/api"
 
-        said = real.look(*command)
+        said = real.run_here(*command)
 
-        is_told(Mistake(command, "Conductor", "cannot", "check CONDUCTOR_SERVER_URL"), said, real.folder)
+        check_reported(
+            CommandError(command, "Conductor", "cannot", "check CONDUCTOR_SERVER_URL"), said, real.folder
+        )
 
     @pytest.mark.parametrize(
         "command", [("register", "tasks.py", "--yes"), ("submit", "flow", "--yes"), ("show", "--remote", "x")]
@@ -147,6 +155,8 @@ class TestOnTheServers:
     def test_an_address_of_conductor_without_api(self, command: tuple[str, ...], real: Shell) -> None:
         real.environ["CONDUCTOR_SERVER_URL"] = real.environ["CONDUCTOR_SERVER_URL"].removesuffix("/api")
 
-        said = real.look(*command)
+        said = real.run_here(*command)
 
-        is_told(Mistake(command, "CONDUCTOR_SERVER_URL", "cannot", "it ends in /api"), said, real.folder)
+        check_reported(
+            CommandError(command, "CONDUCTOR_SERVER_URL", "cannot", "it ends in /api"), said, real.folder
+        )

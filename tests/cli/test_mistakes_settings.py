@@ -11,8 +11,8 @@ from tests.support.processes.command_errors import (
     LAKEFS,
     NOBODY,
     USAGE,
-    Mistake,
-    is_told,
+    CommandError,
+    check_reported,
     shell_with_a_workflow,
 )
 from tests.support.processes.commands import Shell
@@ -26,14 +26,14 @@ ALL_LAKEFS = (
 ANOTHER_ROOT = "give a folder that can be written, by --root or PERAGO_ROOT"
 
 
-def setting(name: str, value: str, rule: str) -> Mistake:
+def setting(name: str, value: str, rule: str) -> CommandError:
     """A wrong value of a setting."""
-    return Mistake(("runs",), name, f"{name}={value!r}", rule, environ={name: value})
+    return CommandError(("runs",), name, f"{name}={value!r}", rule, environ={name: value})
 
 
 MISTAKES = {
     # settings
-    "a misspelt setting": Mistake(
+    "a misspelt setting": CommandError(
         ("runs",),
         "PERAGO_ROOTS",
         "is not a setting of Perago, and is not read",
@@ -51,49 +51,49 @@ MISTAKES = {
         "PERAGO_EXECUTOR_MAX_TASKS", "many", "is not a whole number of at least 0"
     ),
     "a log format that is none": setting("PERAGO_LOG_FORMAT", "xml", "is not one of text, json"),
-    "a number that is too small": Mistake(
+    "a number that is too small": CommandError(
         ("runs",),
         "PERAGO_FAILURE_REASON_MAX_LENGTH",
         "=3 is not",
         "a whole number of at least 40",
         environ={"PERAGO_FAILURE_REASON_MAX_LENGTH": "3"},
     ),
-    "Conductor's address without http": Mistake(
+    "Conductor's address without http": CommandError(
         ("runs",),
         "CONDUCTOR_SERVER_URL",
         "='conductor:8080' is not an address",
         "such as http://localhost:8080/api",
         environ={"CONDUCTOR_SERVER_URL": "conductor:8080"},
     ),
-    "lakeFS's address without http": Mistake(
+    "lakeFS's address without http": CommandError(
         ("ls", "events"),
         "LAKECTL_SERVER_ENDPOINT_URL",
         "='lakefs:8000' is not an address",
         "such as http://localhost:8000",
         environ={**LAKEFS, "LAKECTL_SERVER_ENDPOINT_URL": "lakefs:8000"},
     ),
-    "half of lakeFS's settings": Mistake(
+    "half of lakeFS's settings": CommandError(
         ("ls", "events"),
         "lakeFS settings",
         "are incomplete",
         "set LAKECTL_CREDENTIALS_ACCESS_KEY_ID, LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY (or unset all of",
         environ={"LAKECTL_SERVER_ENDPOINT_URL": NOBODY},
     ),
-    "half of Conductor's keys": Mistake(
+    "half of Conductor's keys": CommandError(
         ("runs",),
         "Conductor's keys",
         "are incomplete",
         "set CONDUCTOR_AUTH_SECRET (or unset CONDUCTOR_AUTH_KEY)",
         environ={**CONDUCTOR, "CONDUCTOR_AUTH_KEY": "key"},
     ),
-    "a lakectl file that is not YAML": Mistake(
+    "a lakectl file that is not YAML": CommandError(
         (*PUT, *YES),
         "{folder}/broken.yaml",
         "is not YAML, line 3",
         "fix it, or run `lakectl config`",
         environ={"LAKECTL_CONFIG_FILE": "broken.yaml"},
     ),
-    "a lakectl file that is a folder": Mistake(
+    "a lakectl file that is a folder": CommandError(
         (*PUT, *YES),
         "{folder}/data",
         "cannot read lakectl's configuration",
@@ -101,76 +101,76 @@ MISTAKES = {
         environ={"LAKECTL_CONFIG_FILE": "data"},
     ),
     # roots
-    "a root that is a file": Mistake(
+    "a root that is a file": CommandError(
         (*PUT, "--create", "--root", "flow.json"), "{folder}/flow.json", "it is a file", ANOTHER_ROOT
     ),
-    "a worker's root that is a file": Mistake(
+    "a worker's root that is a file": CommandError(
         ("start", "--local", "tasks.py"),
         "{folder}/flow.json",
         "it is a file",
         ANOTHER_ROOT,
         environ={"PERAGO_ROOT": "flow.json"},
     ),
-    "a root that cannot be made": Mistake(
+    "a root that cannot be made": CommandError(
         ("register", "--local", "tasks.py", "--root", "/proc/nowhere"),
         "/proc/nowhere",
         "cannot keep anything in the root",
         ANOTHER_ROOT,
     ),
-    "a run's root that cannot be made": Mistake(
+    "a run's root that cannot be made": CommandError(
         (*RUN, "--root", "/proc/nowhere"),
         "/proc/nowhere/workspaces",
         "is not writable",
         "give one that is, by --root",
     ),
-    "a root without a lake": Mistake(
+    "a root without a lake": CommandError(
         ("history", "events"),
         "{folder}/.perago",
         "there is no lake below",
         "name its root with --root, or create one with `perago put REPO FOLDER --create`",
     ),
     # servers that are not configured
-    "--remote without a terminal": Mistake(
+    "--remote without a terminal": CommandError(
         (*RUN, "--remote"),
         "on the real servers",
         "there is no terminal to ask on",
         "add --yes to go ahead",
         code=USAGE,
     ),
-    "--remote with lakeFS alone": Mistake(
+    "--remote with lakeFS alone": CommandError(
         (*RUN, *YES),
         "Conductor",
         "is not configured",
         "set CONDUCTOR_SERVER_URL, or add --local",
         environ=LAKEFS,
     ),
-    "--remote with Conductor alone": Mistake(
+    "--remote with Conductor alone": CommandError(
         (*RUN, *YES),
         "lakeFS",
         "is not configured",
         f"set {ALL_LAKEFS} (or run `lakectl config`), or add --local",
         environ=CONDUCTOR,
     ),
-    "put --remote without lakeFS": Mistake(
+    "put --remote without lakeFS": CommandError(
         (*PUT, *YES), "lakeFS", "is not configured", f"set {ALL_LAKEFS} (or run `lakectl config`)"
     ),
-    "a worker without servers": Mistake(
+    "a worker without servers": CommandError(
         ("start", "tasks.py"),
         "lakeFS and Conductor",
         "are not configured",
         f"set {ALL_LAKEFS} (or run `lakectl config`) and CONDUCTOR_SERVER_URL, or add --local",
     ),
-    "submit without Conductor": Mistake(
+    "submit without Conductor": CommandError(
         ("submit", "flow"), "Conductor", "is not configured", "set CONDUCTOR_SERVER_URL, or add --local"
     ),
-    "register without Conductor": Mistake(
+    "register without Conductor": CommandError(
         ("register", "tasks.py"), "Conductor", "is not configured", "set CONDUCTOR_SERVER_URL, or add --local"
     ),
-    "runs --remote without Conductor": Mistake(
+    "runs --remote without Conductor": CommandError(
         ("runs", "--remote"), "Conductor", "is not configured", "set CONDUCTOR_SERVER_URL"
     ),
     "servers that are neither": setting("PERAGO_SERVERS", "real", "is not one of embedded, remote"),
-    "PERAGO_SERVERS=remote without lakeFS": Mistake(
+    "PERAGO_SERVERS=remote without lakeFS": CommandError(
         ("ls", "events"),
         "lakeFS",
         "is not configured",
@@ -178,7 +178,7 @@ MISTAKES = {
         environ={"PERAGO_SERVERS": "remote"},
     ),
     **{
-        f"{command[0]} {command[1]} on servers without a terminal": Mistake(
+        f"{command[0]} {command[1]} on servers without a terminal": CommandError(
             command,
             "on the real servers",
             "there is no terminal to ask on",
@@ -194,7 +194,7 @@ MISTAKES = {
         )
     },
     **{
-        f"{command[0]} without a terminal": Mistake(
+        f"{command[0]} without a terminal": CommandError(
             command,
             "removes anything",
             "there is no terminal to ask on",
@@ -204,7 +204,7 @@ MISTAKES = {
         for command in (("sweep",), ("sweep", "--remote"), ("runs", "prune", "--older-than", "1d"))
     },
     # servers that are not there
-    "Conductor's port is wrong": Mistake(
+    "Conductor's port is wrong": CommandError(
         ("register", "tasks.py", "--yes"),
         f"Conductor at {NOBODY}/api",
         "Connection refused",
@@ -212,43 +212,43 @@ MISTAKES = {
         environ=CONDUCTOR,
     ),
     # runs
-    "a run that is not there": Mistake(
+    "a run that is not there": CommandError(
         ("show", "nope"), "{folder}/.perago", "no run 'nope'", "`perago runs` lists them"
     ),
-    "logs of a run that is not there": Mistake(
+    "logs of a run that is not there": CommandError(
         ("logs", "nope"), "{folder}/.perago", "no run 'nope'", "`perago runs` lists them"
     ),
-    "nothing to resume": Mistake(
+    "nothing to resume": CommandError(
         ("run", "--resume"),
         "{folder}/.perago",
         "there is no run",
         "start one with `perago run WORKFLOW.json --tasks TARGET`",
     ),
-    "nothing to start from": Mistake(
+    "nothing to start from": CommandError(
         ("run", "--from", "one"),
         "{folder}/.perago",
         "there is no run",
         "name the root that has it with --root",
     ),
     # command lines
-    "a misspelt command": Mistake(
+    "a misspelt command": CommandError(
         ("strat", "tasks.py"), "'strat'", "No such command", "Did you mean 'start'", code=USAGE
     ),
-    "a misspelt option": Mistake(
+    "a misspelt option": CommandError(
         ("register", "--lcoal", "tasks.py"),
         "--lcoal",
         "No such option",
         "Possible options: --local",
         code=USAGE,
     ),
-    "an age that is none": Mistake(
+    "an age that is none": CommandError(
         ("runs", "prune", "--older-than", "soon"),
         "--older-than",
         "'soon' is not a duration",
         "such as 30s, 5m",
         code=USAGE,
     ),
-    "a forgotten argument": Mistake(
+    "a forgotten argument": CommandError(
         ("ls",),
         "perago ls",
         "Missing argument 'REPO[@REF]'",
@@ -263,14 +263,14 @@ AS_PROCESSES = (
     "a misspelt option",
 )
 WITH_RUNS = {
-    "a run that is not there": Mistake(
+    "a run that is not there": CommandError(
         ("run", "--resume", "nope"), "{folder}/.perago", "no run 'nope'", "there are: "
     ),
-    "a run to look at that is not there": Mistake(
+    "a run to look at that is not there": CommandError(
         ("show", "nope"), "{folder}/.perago", "no run 'nope'", "`perago runs` lists them"
     ),
-    "a step that is not there": Mistake(("run", "--from", "onne"), "'onne'", "no step", "one"),
-    "logs of a step that is not there": Mistake(
+    "a step that is not there": CommandError(("run", "--from", "onne"), "'onne'", "no step", "one"),
+    "logs of a step that is not there": CommandError(
         ("logs", "onne"), "'onne'", "neither a run nor a step of the newest one", "did you mean 'one'?"
     ),
 }
@@ -281,7 +281,7 @@ def shell(tmp_path: Path) -> Shell:
     return shell_with_a_workflow(tmp_path)
 
 
-def environ_of(mistake: Mistake, folder: Path) -> dict[str, str]:
+def environ_of(mistake: CommandError, folder: Path) -> dict[str, str]:
     """Its variables; a file is named by its full path."""
     names = ("LAKECTL_CONFIG_FILE",)
     return {name: str(folder / value) if name in names else value for name, value in mistake.environ.items()}
@@ -289,11 +289,11 @@ def environ_of(mistake: Mistake, folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_in_the_settings_is_one_line_that_says_what_where_and_what_to_do(
-    mistake: Mistake, shell: Shell
+    mistake: CommandError, shell: Shell
 ) -> None:
     shell.environ |= environ_of(mistake, shell.folder)
 
-    is_told(mistake, shell.look(*mistake.command), shell.folder)
+    check_reported(mistake, shell.run_here(*mistake.command), shell.folder)
 
 
 @pytest.mark.slow
@@ -301,7 +301,7 @@ def test_a_mistake_in_the_settings_is_one_line_that_says_what_where_and_what_to_
 def test_the_same_line_comes_from_the_command_itself(name: str, shell: Shell) -> None:
     shell.environ |= environ_of(MISTAKES[name], shell.folder)
 
-    is_told(MISTAKES[name], shell.run(*MISTAKES[name].command), shell.folder)
+    check_reported(MISTAKES[name], shell.run(*MISTAKES[name].command), shell.folder)
 
 
 @pytest.mark.slow
@@ -310,4 +310,4 @@ def test_a_run_or_a_step_that_is_not_there_is_told_with_those_that_are(shell: Sh
     assert done.code == 0, done.err
 
     for mistake in WITH_RUNS.values():
-        is_told(mistake, shell.look(*mistake.command), shell.folder)
+        check_reported(mistake, shell.run_here(*mistake.command), shell.folder)

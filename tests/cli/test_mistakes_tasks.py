@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from perago.cli import app
 from tests.cli.conftest import HEAD
-from tests.support.processes.command_errors import SOURCE, the_line
-from tests.support.processes.commands import Said, Shell
+from tests.support.processes.command_errors import SOURCE, error_line
+from tests.support.processes.commands import CommandResult, Shell
 
 Module = Callable[[str, str], str]
 
@@ -22,7 +22,7 @@ LINE = HEAD.count("\n") + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class CommandError:
     """A module below the usual head, the command that meets it, and what its one line must say."""
 
     source: str
@@ -41,163 +41,163 @@ WITH = "def t(workspace: Path, params: Params) -> Result: ..."
 RUN = ("run", "flow.json", "--tasks", "tasks.py")
 
 MISTAKES = {
-    "a syntax error": Mistake(
+    "a syntax error": CommandError(
         "def t(:\n", f"tasks.py:{LINE}: ", "SyntaxError: invalid syntax", "correct this line: def t(:"
     ),
-    "an import of a package that is not installed": Mistake(
+    "an import of a package that is not installed": CommandError(
         "import no_such_package\n",
         f"tasks.py:{LINE}: ",
         "No module named 'no_such_package'",
         "install it for the Python that runs perago, or correct the import",
     ),
-    "a name that perago does not have": Mistake(
+    "a name that perago does not have": CommandError(
         "from perago import tsak\n",
         f"tasks.py:{LINE}: ",
         "cannot import name 'tsak'",
         "correct this line: from perago import tsak",
     ),
-    "an exception at import, two calls deep": Mistake(
+    "an exception at import, two calls deep": CommandError(
         "def settings():\n    return {}['key']\n\nsettings()\n",
         f"tasks.py:{LINE + 1}: ",
         "KeyError: 'key'",
         f"correct this line: return {{}}['key'] (reached from tasks.py:{LINE + 3})",
     ),
-    "an exception of several lines": Mistake(
+    "an exception of several lines": CommandError(
         "raise RuntimeError('one\\ntwo')\n",
         f"tasks.py:{LINE}: ",
         "RuntimeError: one two",
         "correct this line: raise",
     ),
-    "a module that exits": Mistake(
+    "a module that exits": CommandError(
         "import sys\nsys.exit(3)\n",
         f"tasks.py:{LINE + 1}: ",
         "it calls sys.exit(3)",
         'put this below `if __name__ == "__main__":`',
     ),
-    "no task": Mistake("", "target 'tasks.py': ", "declares no task", "decorate a function"),
-    "a workspace of another type": Mistake(
+    "no task": CommandError("", "target 'tasks.py': ", "declares no task", "decorate a function"),
+    "a workspace of another type": CommandError(
         declared(", workspace=WorkspaceSpec()", "def t(workspace: str, params: Params) -> Result: ..."),
         HERE,
         "parameter 'workspace' = str",
         "must be a pathlib.Path or a perago.SparkWorkspace",
     ),
-    "params that are no model": Mistake(
+    "params that are no model": CommandError(
         declared("", "def t(params: dict) -> Result: ..."),
         HERE,
         "parameter 'params' = dict",
         "must be a pydantic model",
     ),
-    "a result that is no model": Mistake(
+    "a result that is no model": CommandError(
         declared("", "def t(params: Params) -> int: ..."),
         HERE,
         "return value = int",
         "must be a pydantic model",
     ),
-    "a function that takes a workspace without declaring one": Mistake(
+    "a function that takes a workspace without declaring one": CommandError(
         declared("", WITH), HERE, "the function takes a workspace", "say workspace=WorkspaceSpec(…)"
     ),
-    "a keyword that belongs elsewhere": Mistake(
+    "a keyword that belongs elsewhere": CommandError(
         declared(", retry=3"),
         HERE,
         "retry = 3: is not a field of @task",
         "say controls=TaskControls(retry=…)",
     ),
-    "a misspelt keyword": Mistake(
+    "a misspelt keyword": CommandError(
         declared(", verison='2'"), HERE, "verison = '2': is not a field of @task", "did you mean 'version'?"
     ),
-    "a misspelt field": Mistake(
+    "a misspelt field": CommandError(
         declared(", workspace=WorkspaceSpec(prefx='/a')", WITH),
         HERE,
         "WorkspaceSpec.prefx = '/a'",
         "did you mean 'prefix'?",
     ),
-    "a field without its value": Mistake(
+    "a field without its value": CommandError(
         "@task(name='t')\ndef t(params: Params) -> Result: ...\n", HERE, "owner_email", "add owner_email="
     ),
-    "arguments without keywords": Mistake(
+    "arguments without keywords": CommandError(
         "@task('t')\ndef t(params: Params) -> Result: ...\n",
         f"tasks.py:{LINE}: ",
         "takes keyword arguments only",
         "@task(owner_email=…)",
     ),
-    "a bad prefix": Mistake(
+    "a bad prefix": CommandError(
         declared(", workspace=WorkspaceSpec(prefix='a/../b')", WITH),
         HERE,
         "WorkspaceSpec.prefix = 'a/../b'",
         "must not hold '.' or '..'",
     ),
-    "an unknown policy": Mistake(
+    "an unknown policy": CommandError(
         declared(", workspace=WorkspaceSpec(on_abandoned='superseed')", WITH),
         HERE,
         "WorkspaceSpec.on_abandoned = 'superseed'",
         "must be one of 'replace', 'supersede' or 'reuse'",
     ),
-    "a check that is a pattern": Mistake(
+    "a check that is a pattern": CommandError(
         declared(", workspace=WorkspaceSpec(pre=['raw/*.csv'])", WITH),
         HERE,
         "WorkspaceSpec.pre[0] = 'raw/*.csv': is not a check",
         "use require_file, require_dir, require_glob, forbid_glob or a function",
     ),
-    "a control out of range": Mistake(
+    "a control out of range": CommandError(
         declared(", controls=TaskControls(retry=RetryPolicy(count=-1))"),
         HERE,
         "RetryPolicy.count = -1",
         "must be 0 or more",
     ),
-    "an async body": Mistake(
+    "an async body": CommandError(
         declared("", "async def t(params: Params) -> Result: ..."), HERE, "function = t", "must not be async"
     ),
-    "two tasks of one name": Mistake(
+    "two tasks of one name": CommandError(
         declared("") + declared("").replace("def t", "def u"),
         f"tasks.py:{LINE + 2}: task 't': ",
         f"name = 't': is taken by another task of this module, at line {LINE}",
         "give one of them another name",
     ),
-    "a file that is not there": Mistake(
+    "a file that is not there": CommandError(
         declared(""),
         "target 'task.py': ",
         "there is no such file in",
         "did you mean 'tasks.py'?",
         ("check", "task.py"),
     ),
-    "a module that is not there": Mistake(
+    "a module that is not there": CommandError(
         declared(""),
         "target 'task': ",
         "there is no module 'task'",
         "did you mean 'tasks.py'?",
         ("check", "task"),
     ),
-    "a file without its ending": Mistake(
+    "a file without its ending": CommandError(
         declared(""),
         "target './tasks': ",
         "must be an import path (app.tasks) or a file",
         "did you mean 'tasks.py'?",
         ("check", "./tasks"),
     ),
-    "a folder where a file must be": Mistake(
+    "a folder where a file must be": CommandError(
         "", "target 'jobs.py': ", "is a folder, not a file", "name a file in it", ("check", "jobs.py")
     ),
-    "a folder of modules": Mistake(
+    "a folder of modules": CommandError(
         "", "target 'jobs': ", "is a folder", "name a file in it (jobs/tasks.py)", ("check", "jobs")
     ),
-    "a wrong module for extract": Mistake(
+    "a wrong module for extract": CommandError(
         declared(", retry=3"), HERE, "retry = 3", "say controls=TaskControls", ("extract", "tasks.py")
     ),
-    "a wrong module for register": Mistake(
+    "a wrong module for register": CommandError(
         "import no_such_package\n",
         f"tasks.py:{LINE}: ",
         "No module named",
         "install it for the Python that runs perago",
         ("register", "--local", "tasks.py"),
     ),
-    "a wrong module for start": Mistake(
+    "a wrong module for start": CommandError(
         declared(", verison='2'"),
         HERE,
         "verison = '2'",
         "did you mean 'version'?",
         ("start", "--local", "tasks.py"),
     ),
-    "a wrong module for run": Mistake(
+    "a wrong module for run": CommandError(
         "raise RuntimeError('no settings')\n",
         f"tasks.py:{LINE}: ",
         "RuntimeError: no settings",
@@ -228,9 +228,9 @@ def write_workflow(folder: Path) -> None:
     (folder / "flow.json").write_text(json.dumps(flow))
 
 
-def is_told(mistake: Mistake, said: Said) -> None:
+def check_reported(mistake: CommandError, said: CommandResult) -> None:
     """Whether the one line says it all."""
-    line = the_line(said)
+    line = error_line(said)
     assert line.startswith(f"error: {mistake.where}")
     assert mistake.what in line
     assert mistake.remedy in line
@@ -238,7 +238,7 @@ def is_told(mistake: Mistake, said: Said) -> None:
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_in_a_task_module_is_one_line_that_says_what_where_and_what_to_do(
-    mistake: Mistake, module: Module, tmp_path: Path
+    mistake: CommandError, module: Module, tmp_path: Path
 ) -> None:
     module("tasks.py", mistake.source)
     a_folder(tmp_path)
@@ -246,7 +246,7 @@ def test_a_mistake_in_a_task_module_is_one_line_that_says_what_where_and_what_to
     done = CliRunner().invoke(app, list(mistake.command))
 
     assert done.exit_code == 1
-    is_told(mistake, Said(done.exit_code, done.stdout, done.stderr))
+    check_reported(mistake, CommandResult(done.exit_code, done.stdout, done.stderr))
 
 
 @pytest.mark.slow
@@ -258,7 +258,7 @@ def test_the_same_line_comes_from_the_command_itself(name: str, module: Module, 
     done = Shell(tmp_path).run(*MISTAKES[name].command)
 
     assert done.code == 1
-    is_told(MISTAKES[name], done)
+    check_reported(MISTAKES[name], done)
 
 
 def body(line: str, fields: str = "") -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import HEAD
-from tests.support.processes.command_errors import USAGE, Mistake, is_told
+from tests.support.processes.command_errors import USAGE, CommandError, check_reported
 from tests.support.processes.commands import Shell
 from tests.support.tasks.workflows import fork, join, simple, workflow
 
@@ -43,7 +43,7 @@ class Wrong:
     """What the workflow's file holds, and the mistake."""
 
     file: Any
-    mistake: Mistake
+    mistake: CommandError
 
 
 def wrong(
@@ -55,7 +55,7 @@ def wrong(
     where: str = "(flow.json)",
     code: int = 1,
 ) -> Wrong:
-    return Wrong(file, Mistake(command, where, what, remedy, code=code))
+    return Wrong(file, CommandError(command, where, what, remedy, code=code))
 
 
 MISTAKES = {
@@ -249,31 +249,31 @@ MISTAKES = {
     ),
 }
 SUBMITTED = {
-    "a name that is not registered": Mistake(
+    "a name that is not registered": CommandError(
         ("submit", "--local", "flw"),
         "{folder}/.perago/orchestrator.db",
         "no workflow 'flw' is registered",
         "did you mean 'flow'? Or register it with `perago register WORKFLOW.json --local`",
     ),
-    "a version that is not registered": Mistake(
+    "a version that is not registered": CommandError(
         ("submit", "--local", "flow", "--version", "7"),
         "'flow'",
         "has no version 7: it has 1",
         "register it with `perago register WORKFLOW.json --local`",
     ),
-    "a file instead of a name": Mistake(
+    "a file instead of a name": CommandError(
         ("submit", "--local", "flow.json"),
         "flow.json",
         "is a file, and submit takes the name of a registered workflow",
         "`perago register flow.json --local`, then `perago submit flow --local`",
     ),
-    "no workspace": Mistake(
+    "no workspace": CommandError(
         ("submit", "--local", "flow"),
         "step 'one'",
         "the input has no 'workspace'",
         "add --workspace REPO[@BRANCH]",
     ),
-    "a repository that is not there": Mistake(
+    "a repository that is not there": CommandError(
         ("submit", "--local", "flow", "--workspace", "events"),
         "'events'",
         "there is no repository 'events'; the lake holds none",
@@ -308,15 +308,15 @@ def test_a_mistake_in_a_workflow_is_one_line_that_says_what_where_and_what_to_do
 ) -> None:
     write(shell.folder, one.file)
 
-    is_told(one.mistake, shell.look(*one.mistake.command), shell.folder)
+    check_reported(one.mistake, shell.run_here(*one.mistake.command), shell.folder)
 
 
 @pytest.mark.parametrize("mistake", SUBMITTED.values(), ids=SUBMITTED)
-def test_a_mistake_in_starting_a_registered_workflow_is_one_line(mistake: Mistake, shell: Shell) -> None:
+def test_a_mistake_in_starting_a_registered_workflow_is_one_line(mistake: CommandError, shell: Shell) -> None:
     write(shell.folder, workflow(ONE))
-    assert shell.look(*REGISTER).code == 0
+    assert shell.run_here(*REGISTER).code == 0
 
-    is_told(mistake, shell.look(*mistake.command), shell.folder)
+    check_reported(mistake, shell.run_here(*mistake.command), shell.folder)
 
 
 @pytest.mark.slow
@@ -324,4 +324,4 @@ def test_a_mistake_in_starting_a_registered_workflow_is_one_line(mistake: Mistak
 def test_the_same_line_comes_from_the_command_itself(name: str, shell: Shell) -> None:
     write(shell.folder, MISTAKES[name].file)
 
-    is_told(MISTAKES[name].mistake, shell.run(*MISTAKES[name].mistake.command), shell.folder)
+    check_reported(MISTAKES[name].mistake, shell.run(*MISTAKES[name].mistake.command), shell.folder)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import HEAD
-from tests.support.processes.command_errors import Mistake, is_told
+from tests.support.processes.command_errors import CommandError, check_reported
 from tests.support.processes.commands import Shell
 
 TASKS = """
@@ -137,7 +137,7 @@ def test_tasks_and_workflow_may_share_a_module_and_what_the_client_logs_is_not_s
 def test_a_workflow_is_checked_and_named_as_it_was_given(shell: Shell) -> None:
     one_module(shell)
 
-    said = shell.look(*CHECK)
+    said = shell.run_here(*CHECK)
 
     assert (said.code, said.err) == (0, "")
     assert said.out.endswith("plays\n  workflow   flows.py:plays\n  steps      8\n")
@@ -145,11 +145,11 @@ def test_a_workflow_is_checked_and_named_as_it_was_given(shell: Shell) -> None:
 
 def test_a_workflow_is_registered_once_however_often_its_module_is_executed(shell: Shell) -> None:
     one_module(shell)
-    first = shell.look("register", "--local", "flows.py", "flows.py:plays")
+    first = shell.run_here("register", "--local", "flows.py", "flows.py:plays")
     # A list of steps gets a random name from the client whenever the module is executed.
     one_module(shell, more="\n# the same\n")
 
-    again = shell.look("register", "--local", "flows.py", "flows.py:plays")
+    again = shell.run_here("register", "--local", "flows.py", "flows.py:plays")
 
     assert "workflow plays version 1: created" in first.out, first.err
     assert "workflow plays version 1: unchanged" in again.out, again.err
@@ -172,10 +172,10 @@ def test_a_real_conductor_takes_a_workflow_in_python_and_counts_it_as_unchanged_
     one_module(shell, name=name)
     file = shell.folder / "flows.py"
     file.write_text(file.read_text().replace('@task(name="', f'@task(name="{name}_'))
-    created = shell.look("register", "--yes", "flows.py", "flows.py:plays")
+    created = shell.run_here("register", "--yes", "flows.py", "flows.py:plays")
     file.write_text(file.read_text() + "\n# the same\n")
 
-    again = shell.look("register", "--yes", "flows.py", "flows.py:plays")
+    again = shell.run_here("register", "--yes", "flows.py", "flows.py:plays")
 
     assert f"workflow {name} version 1: created" in created.out, created.err
     assert f"workflow {name} version 1: unchanged" in again.out, again.err
@@ -191,7 +191,7 @@ def test_a_real_conductor_takes_a_workflow_in_python_and_counts_it_as_unchanged_
 def told(
     more: str, what: str, remedy: str, *, where: str = "flows.py:", command: tuple[str, ...] = CHECK
 ) -> Any:
-    return more, Mistake(command, where, what, remedy)
+    return more, CommandError(command, where, what, remedy)
 
 
 FROM_INPUT = 'step(clean, "third", workspace=INPUT_WORKSPACE, params=Params(stem="c"))'
@@ -279,4 +279,4 @@ def test_a_mistake_is_one_line_that_says_what_where_and_what_to_do(name: str, sh
         'from perago.workflow import new_workflow\nplays = new_workflow("p")\n'
     )
 
-    is_told(diagnostic, shell.look(*diagnostic.command), shell.folder)
+    check_reported(diagnostic, shell.run_here(*diagnostic.command), shell.folder)

@@ -19,7 +19,7 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.names import claim_branch_name
 from perago.settings import LAKEFS_NAMES
 from tests.conftest import ConductorServer, LakefsServer
-from tests.support.processes.commands import Said, run_perago
+from tests.support.processes.commands import CommandResult, run_perago
 from tests.support.servers.scripted_server import NGINX, Answer, Request, scripted
 
 # Every test starts processes.
@@ -61,7 +61,7 @@ class Shell:
     def write_tasks(self, *, retries: int) -> None:
         (self.folder / "tasks.py").write_text(TASKS.format(name=self.name, retries=retries))
 
-    def perago(self, *arguments: str, typed: str | None = None) -> Said:
+    def perago(self, *arguments: str, typed: str | None = None) -> CommandResult:
         """A command; with `typed` its stdin is a terminal on which somebody answers so."""
         if typed is None:
             return run_perago(arguments, folder=self.folder, environ=self.environ)

@@ -141,10 +141,10 @@ class TestRun:
         assert "the executor of load at step 'body' died: signal SIGKILL" in said.err
         assert said.err.count("died: ") == 2
         assert "signal SIGKILL" in said.out
-        assert "load (retry 1) | loading" in shell.look("logs").out
-        assert "signal SIGKILL" in shell.look("logs", "load").err
-        assert "signal SIGKILL" in shell.look("show").out
-        assert "load (retry 1): " in shell.look("runs").out
+        assert "load (retry 1) | loading" in shell.run_here("logs").out
+        assert "signal SIGKILL" in shell.run_here("logs", "load").err
+        assert "signal SIGKILL" in shell.run_here("show").out
+        assert "load (retry 1): " in shell.run_here("runs").out
 
     def test_on_a_terminal_lines_stand_above_a_table_as_they_were_printed(self, shell: Shell) -> None:
         shown = shell.on_a_terminal(*RUN, "--import", "songs=in", *given(fail=True))
@@ -217,7 +217,7 @@ class TestLooking:
             (bad["run"], "FAILED", ""),
             (good["run"], "COMPLETED", ""),
         ]
-        assert bad["run"] in shell.look("runs", "--limit", "1").out
+        assert bad["run"] in shell.run_here("runs", "--limit", "1").out
 
     def test_show_has_attempts_times_checks_bytes_and_output(self, two_runs: tuple[Shell, Any, Any]) -> None:
         shell, good, _ = two_runs
@@ -232,7 +232,7 @@ class TestLooking:
         ):
             assert part in said.out
         assert f"log: {good['log']}" in said.err
-        assert shell.look("show", good["workflow_id"]).out == said.out
+        assert shell.run_here("show", good["workflow_id"]).out == said.out
 
     def test_show_without_a_name_shows_the_newest_run_with_its_reasons(
         self, two_runs: tuple[Shell, Any, Any]
@@ -260,9 +260,9 @@ class TestLooking:
                 assert lines.count(f"{who} | {line}") == 1
         assert OUR_FILES not in said.out
         assert "load (retry 1): FAILED" in said.err
-        assert shell.look("logs", good["run"], "load").out == "load | loading \n"
-        assert shell.look("logs", "load").out == shell.look("logs", bad["run"], "load").out
-        assert shell.look("logs", good["run"], "--follow").out == shell.look("logs", good["run"]).out
+        assert shell.run_here("logs", good["run"], "load").out == "load | loading \n"
+        assert shell.run_here("logs", "load").out == shell.run_here("logs", bad["run"], "load").out
+        assert shell.run_here("logs", good["run"], "--follow").out == shell.run_here("logs", good["run"]).out
         assert {line["retry_count"] for line in shell.data("logs", bad["run"], "load")} == {0, 1}
 
     @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ class TestLooking:
         self, two_runs: tuple[Shell, Any, Any], arguments: tuple[str, ...], told: str
     ) -> None:
         shell, _, _ = two_runs
-        said = shell.look(*arguments)
+        said = shell.run_here(*arguments)
         assert said.code != 0
         assert told in " ".join(said.err.replace("│", " ").split())
         assert "Traceback" not in said.err
@@ -290,7 +290,7 @@ class TestLooking:
         self, two_runs: tuple[Shell, Any, Any]
     ) -> None:
         shell, good, _ = two_runs
-        said = shell.look("logs", good["run"], "laod")
+        said = shell.run_here("logs", good["run"], "laod")
         assert said.code == 1
         assert (
             "this run has not reached a step 'laod'; its steps so far: clean, load; did you mean 'load'?"
@@ -300,7 +300,7 @@ class TestLooking:
     def test_looking_makes_nothing(self, tmp_path: Path) -> None:
         shell = Shell(tmp_path)
         for arguments in (("runs",), ("show",), ("logs",), ("runs", "prune", "--yes", "--older-than", "0s")):
-            shell.look(*arguments)
+            shell.run_here(*arguments)
         assert list(tmp_path.iterdir()) == []
 
 
@@ -309,31 +309,33 @@ class TestARunThatGoesOn:
         self, shell: Shell
     ) -> None:
         process = shell.start(*RUN, "--import", "songs=in", *given(wait_for=str(shell.folder / "go")))
-        eventually(lambda: "load | loading" in shell.look("logs").out, "the second step prints")
+        eventually(lambda: "load | loading" in shell.run_here("logs").out, "the second step prints")
         (row,) = shell.data("runs")
         assert (row["status"], row["resume"]) == ("RUNNING", "")
-        assert "status RUNNING" in shell.look("show").out
-        assert "keep: it is running" in shell.look("runs", "prune", "--yes", "--older-than", "0s").out
+        assert "status RUNNING" in shell.run_here("show").out
+        assert "keep: it is running" in shell.run_here("runs", "prune", "--yes", "--older-than", "0s").out
 
         process.send_signal(signal.SIGKILL)
         process.communicate()
         resume = f"perago run --resume {row['id']} --root {shell.folder / '.perago'}"
-        assert shell.look("runs").out.rstrip().endswith(f"stopped; {resume}")
-        assert f"status stopped; {resume}" in shell.look("show").out
+        assert shell.run_here("runs").out.rstrip().endswith(f"stopped; {resume}")
+        assert f"status stopped; {resume}" in shell.run_here("show").out
         # A look changes nothing: the attempt is still as the dead process left it.
         assert shell.data("show")["tasks"][-1]["status"] == "IN_PROGRESS"
         assert shell.run("logs", "--follow").out.endswith("load | loading \n")
 
         (shell.folder / "go").touch()
         resumed = shell.start("run", "--resume", row["id"])
-        eventually(lambda: "RUNNING" in shell.look("show").out or resumed.poll() is not None, "it goes on")
+        eventually(
+            lambda: "RUNNING" in shell.run_here("show").out or resumed.poll() is not None, "it goes on"
+        )
         follower = shell.start("logs", row["id"], "--follow")
         assert follower.communicate(timeout=120)[0].endswith("load (retry 1) | loading \n")
         assert resumed.wait(120) == 0
         resumed.communicate()
-        assert json.loads(shell.look("runs", "--json").out)[0]["status"] == "COMPLETED"
+        assert json.loads(shell.run_here("runs", "--json").out)[0]["status"] == "COMPLETED"
 
-        said = shell.look("runs", "prune", "--yes", "--older-than", "0s")
+        said = shell.run_here("runs", "prune", "--yes", "--older-than", "0s")
         assert said.out.splitlines()[-1] == "1 removed, 0 kept"
-        assert json.loads(shell.look("runs", "--json").out) == []
+        assert json.loads(shell.run_here("runs", "--json").out) == []
         assert list((shell.folder / ".perago" / "runs").iterdir()) == []

@@ -106,7 +106,7 @@ def test_an_object_s_bytes_are_as_they_are_in_a_pipe_and_control_no_terminal(tmp
     shell = Shell(tmp_path)
     assert shell.run("put", "songs", "in", "--create").code == 0
 
-    assert shell.look("cat", "songs", "a.txt").out.startswith(f"é one{CLEAR}{TITLE}\n")
+    assert shell.run_here("cat", "songs", "a.txt").out.startswith(f"é one{CLEAR}{TITLE}\n")
     text = shell.on_a_terminal("cat", "songs", "a.txt").out
     assert "é one\n\x1b[31mtwo" in text.replace("\r\n", "\n")
     assert CLEAR not in text

@@ -12,7 +12,7 @@ import pytest
 
 from perago.protocol.attempt_record import AttemptRecord, CheckRecord, record_line
 from tests.contract.orchestrators import ORCHESTRATORS, WORKER, Line
-from tests.support.processes.commands import Said, Shell
+from tests.support.processes.commands import CommandResult, Shell
 
 RECORD = AttemptRecord(
     "e1", "COMPLETED", seconds={"body": 2.5}, checks=[CheckRecord("post", "require_rows", "5 rows")]
@@ -27,11 +27,11 @@ class Place:
     shell: Shell
     options: tuple[str, ...]
 
-    def look(self, *arguments: str) -> Said:
-        return self.shell.look(*arguments, *self.options)
+    def run_here(self, *arguments: str) -> CommandResult:
+        return self.shell.run_here(*arguments, *self.options)
 
     def data(self, *arguments: str) -> Any:
-        return json.loads(self.look(*arguments, "--json").out)
+        return json.loads(self.run_here(*arguments, "--json").out)
 
 
 @pytest.fixture(params=[pytest.param(name, marks=one.marks) for name, one in ORCHESTRATORS.items()])
@@ -64,7 +64,7 @@ def _failed_then_done(line: Line) -> str:
 
 def test_show_has_the_attempts_with_their_records_whoever_ran_them(place: Place) -> None:
     workflow_id = _failed_then_done(place.line)
-    said = place.look("show", workflow_id)
+    said = place.run_here("show", workflow_id)
     assert said.out.startswith(f"run {workflow_id}\nworkflow {place.line.workflow} ({workflow_id})\n")
     for part in (
         "only: FAILED after ",
@@ -86,8 +86,8 @@ def test_logs_are_what_the_tasks_logged_without_the_records(place: Place) -> Non
         "only | ValueError: [red]",
         "only (retry 1) | again",
     ]
-    assert place.look("logs", workflow_id).out.splitlines() == expected
-    assert place.look("logs", workflow_id, "only", "--follow").out.splitlines() == expected
+    assert place.run_here("logs", workflow_id).out.splitlines() == expected
+    assert place.run_here("logs", workflow_id, "only", "--follow").out.splitlines() == expected
 
 
 def test_the_newest_workflows_are_listed(place: Place) -> None:
@@ -100,12 +100,12 @@ def test_the_newest_workflows_are_listed(place: Place) -> None:
     (row,) = own()
     assert (row["workflow"], row["resume"]) == (place.line.workflow, "")
     assert row["seconds"] >= 0
-    assert place.line.workflow in place.look("runs", "-n", "1000").out
+    assert place.line.workflow in place.run_here("runs", "-n", "1000").out
 
 
 def test_a_workflow_that_is_not_there_is_told_in_a_line(place: Place) -> None:
     for command in ("show", "logs"):
-        said = place.look(command, "no-such-workflow")
+        said = place.run_here(command, "no-such-workflow")
         assert said.code == 1
         assert "no-such-workflow" in said.err
         assert len([line for line in said.err.splitlines() if line.startswith("error: ")]) == 1

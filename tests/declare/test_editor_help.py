@@ -18,7 +18,7 @@ from perago import (
     WorkspaceSpec,
     task,
 )
-from tests.support.docs.type_errors import only_marked_lines_are_errors
+from tests.support.docs.sources import only_marked_lines_are_errors
 
 DECLARED = [WorkspaceSpec, TaskControls, RetryPolicy, TimeoutPolicy, ExecutionLimits, PublishBudget]
 

@@ -15,10 +15,9 @@ from perago.errors import LakeForbidden, LakeUnauthenticated, PeragoError
 from perago.runtime.worker.plan import check_lake
 from tests.conftest import LakefsServer
 from tests.support.servers.lakefs import lakefs_lake
-from tests.support.servers.lakefs_policies import ADMIN, WORKER, PolicedLakefs, policed_lakefs
-from tests.support.worlds.abandoned import abandon
+from tests.support.servers.own_lakefs import ADMIN, WORKER, PolicedLakefs, policed_lakefs
 from tests.support.worlds.lakefs_world import a_world, fence
-from tests.support.worlds.world import Made, Params, World, make_task, published_ref, write_result
+from tests.support.worlds.world import Made, Params, World, abandon, make_task, published_ref, write_result
 
 POLICY = Path(__file__).parents[2] / "examples" / "deploy" / "lakefs-policy.json"
 STATEMENT: list[dict[str, Any]] = json.loads(POLICY.read_text())["statement"]

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.docs.pages import ROOT, follow, substituted
-from tests.support.docs.wheels import bench
+from tests.support.docs.wheels import prepare_reader
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_reader_with_the_wheel_gets_what_the_quick_start_shows(tmp_path: Path) -> None:
-    there = bench(tmp_path)
+    there = prepare_reader(tmp_path)
     folder = tmp_path / "empty"
     folder.mkdir()
     page = substituted(

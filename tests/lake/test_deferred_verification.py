@@ -8,7 +8,7 @@ import pytest
 
 from perago.errors import LakeError
 from perago.lake.deferred_verification import GivenUp, GoOn, Verification
-from tests.support.faults.verdicts import Verdict
+from tests.support.faults.deferred_downloads import Verdict
 
 
 def test_without_anything_left_there_is_nothing_to_wait_for() -> None:

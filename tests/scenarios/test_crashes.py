@@ -20,7 +20,7 @@ from perago.declare.task import TaskDefinition
 from perago.lake.local.lake import LocalLake
 from perago.runtime.attempt.context import Submit, run_inline
 from perago.runtime.sweep.workdirs import sweep_workdirs
-from tests.support.faults.overlaps import ORDERS
+from tests.support.faults.gates import ORDERS
 from tests.support.faults.ports import Wrapped
 from tests.support.worlds.histories import close_world
 from tests.support.worlds.world import World, change_nothing, make_task, published_ref, write_result

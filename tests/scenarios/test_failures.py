@@ -13,8 +13,7 @@ from pydantic import BaseModel, field_validator
 from perago import TaskFailed, TaskInputError, TaskTerminalError, WorkspaceSpec, require_file, task
 from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnauthenticated, LakeUnavailable
 from tests.support.faults.ports import refusing
-from tests.support.worlds.failing import fails
-from tests.support.worlds.world import Made, World, make_task, write_result
+from tests.support.worlds.world import Made, World, fails, make_task, write_result
 
 # --- input ---------------------------------------------------------------------------------------------------
 

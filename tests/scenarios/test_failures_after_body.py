@@ -9,8 +9,7 @@ import pytest
 
 from perago.errors import LakeError, LakeUnavailable
 from tests.support.faults.ports import refusing
-from tests.support.worlds.failing import fails
-from tests.support.worlds.world import Made, World, change_nothing, make_task, write_result
+from tests.support.worlds.world import Made, World, change_nothing, fails, make_task, write_result
 
 
 def _symlink(workspace):

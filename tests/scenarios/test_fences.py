@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from perago.runtime.execution_result import ExecutionResult
 from tests.support.faults.ports import after, before, refusing
-from tests.support.worlds.abandoned import abandon
-from tests.support.worlds.world import World, make_task, published_ref
+from tests.support.worlds.world import World, abandon, make_task, published_ref
 
 STALE = "no longer Conductor's current attempt"
 

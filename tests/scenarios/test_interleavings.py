@@ -20,7 +20,7 @@ from perago.runtime.attempt.context import Submit, run_inline
 from perago.runtime.attempt.delivery import deliver, drop_claim
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.execution_result import DeliveryResult, PendingResult
-from tests.support.faults.overlaps import ORDERS
+from tests.support.faults.gates import ORDERS
 from tests.support.worlds.histories import (
     BODIES,
     POLICIES,

@@ -12,7 +12,7 @@ import pytest
 from perago.lake.base import Upload
 from tests.conftest import LakefsServer
 from tests.support.faults.proxy import fault_proxy
-from tests.support.processes.opens import OPENS
+from tests.support.processes.processes import OPENED_FILES
 from tests.support.worlds.lakefs_world import opened
 from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
@@ -53,12 +53,12 @@ def test_one_of_ten_thousand_changed_is_one_object_sent_and_one_file_read(
 
         def change_one(workspace: Path, params: Any) -> Any:
             (workspace / "07" / "00107.txt").write_text("changed")
-            OPENS.start(workspace)
+            OPENED_FILES.start(workspace)
             return change_nothing(workspace, params)
 
         changing = make_task(change_one)
         world.start(changing)
-        with OPENS.heard() as files:
+        with OPENED_FILES.recorded() as files:
             published_ref(world.execute(changing, world.poll(changing), lake=counted))
         moved = [line for line in proxy.seen if OBJECT_PATH.match(line)]
         world.orchestrator.close()

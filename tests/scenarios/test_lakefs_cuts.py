@@ -14,9 +14,8 @@ import pytest
 from perago.lake.lakefs.client import Options
 from tests.conftest import LakefsServer
 from tests.support.faults.proxy import Fault, FaultProxy, fault_proxy
-from tests.support.worlds.abandoned import abandon
 from tests.support.worlds.lakefs_world import a_world, fence, opened
-from tests.support.worlds.world import World, change_nothing, make_task, published_ref, write_result
+from tests.support.worlds.world import World, abandon, change_nothing, make_task, published_ref, write_result
 
 FOR_EVER = 1000
 TRIES = Options().tries

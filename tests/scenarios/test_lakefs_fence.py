@@ -15,9 +15,8 @@ from perago.runtime.execution_result import ExecutionResult
 from tests.conftest import LakefsServer
 from tests.support.faults.ports import before, recording
 from tests.support.faults.proxy import Fault, fault_proxy
-from tests.support.worlds.abandoned import abandon
 from tests.support.worlds.lakefs_world import a_world, action_runs, fence, merge_by_hand, opened
-from tests.support.worlds.world import World, change_nothing, make_task, published_ref, write_result
+from tests.support.worlds.world import World, abandon, change_nothing, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
 FILES = {"data/by-someone-else.txt": "x"}

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LakefsServer
-from tests.support.worlds.abandoned import abandon
 from tests.support.worlds.lakefs_world import a_world, fence
-from tests.support.worlds.world import World, change_nothing, make_task, published_ref
+from tests.support.worlds.world import World, abandon, change_nothing, make_task, published_ref
 
 GATE = "_lakefs_actions/audit"
 SCRIPT = 'if action.commit.metadata["audited"] ~= "no" then return end error("the audit says no")'

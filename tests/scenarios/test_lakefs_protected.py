@@ -15,9 +15,8 @@ import pytest
 
 from perago.errors import LakeForbidden
 from tests.conftest import LakefsServer
-from tests.support.worlds.abandoned import abandon
 from tests.support.worlds.lakefs_world import a_world, fence, protect
-from tests.support.worlds.world import World, change_nothing, make_task, published_ref
+from tests.support.worlds.world import World, abandon, change_nothing, make_task, published_ref
 
 pytestmark = pytest.mark.slow
 

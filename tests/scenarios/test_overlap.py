@@ -12,7 +12,7 @@ import pytest
 from perago.errors import LakeUnavailable
 from perago.protocol.names import claim_branch_name
 from perago.runtime.attempt.context import Submit
-from tests.support.faults.overlaps import ORDERS, WhenAsked
+from tests.support.faults.gates import ORDERS, LazyFuture
 from tests.support.faults.ports import Wrapped, recording, refusing
 from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
@@ -125,7 +125,7 @@ def test_a_claim_that_has_not_begun_when_staging_fails_is_not_made(world: World)
     definition, calls = make_task(), []
     world.start(definition)
     lake = recording(refusing(world.lake, "upload", error=LakeUnavailable("upload: cut")), calls)
-    settled = world.execute(definition, world.poll(definition), lake=lake, overlap=WhenAsked)
+    settled = world.execute(definition, world.poll(definition), lake=lake, overlap=LazyFuture)
     assert (settled.outcome.status, settled.claim) == ("FAILED", None)
     assert calls.count("create_branch") == 1
 

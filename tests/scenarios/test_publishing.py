@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.support.faults.ports import recording, refusing
-from tests.support.worlds.abandoned import abandon
 from tests.support.worlds.world import (
     World,
+    abandon,
     change_nothing,
     impatient,
     make_task,

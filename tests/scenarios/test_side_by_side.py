@@ -12,7 +12,6 @@ import pytest
 from perago.errors import HeadMoved, LakeUnavailable
 from perago.runtime.execution_result import ExecutionResult
 from tests.support.faults.ports import Wrapped, before, recording
-from tests.support.worlds.abandoned import abandon
 from tests.support.worlds.concurrent_steps import (
     PACE,
     Side,
@@ -28,7 +27,7 @@ from tests.support.worlds.concurrent_steps import (
     violations,
 )
 from tests.support.worlds.lakefs_world import fence
-from tests.support.worlds.world import World, make_task, published_ref
+from tests.support.worlds.world import World, abandon, make_task, published_ref
 
 POLICIES = ["supersede", "reuse"]
 

@@ -14,14 +14,14 @@ import pytest
 from perago import TaskFailed, TaskTerminalError, require_file
 from perago.errors import LakeError
 from perago.lake.base import Entry
+from tests.support.faults.deferred_downloads import DeferringLake, Verdict
 from tests.support.faults.ports import recording
-from tests.support.faults.verdicts import LeavingLake, Verdict
-from tests.support.worlds.failing import fails
 from tests.support.worlds.world import (
     Made,
     Params,
     World,
     change_nothing,
+    fails,
     make_task,
     published_ref,
     write_result,
@@ -54,7 +54,7 @@ class TestGood:
     def test_the_body_runs_before_the_verdict_and_the_lake_is_written_to_after_it(self, world: World) -> None:
         gate, calls = threading.Event(), list[str]()
         left = Verdict("data/input.txt", gate=gate)
-        lake = recording(LeavingLake(world.lake, left), calls)
+        lake = recording(DeferringLake(world.lake, left), calls)
 
         def body(workspace: Path, params: Params) -> Made:
             assert not left.verified
@@ -85,14 +85,14 @@ class TestGood:
         definition = make_task(body)
         world.start(definition)
         left = Verdict("data/input.txt")
-        settled = world.execute(definition, world.poll(definition), lake=LeavingLake(world.lake, left))
+        settled = world.execute(definition, world.poll(definition), lake=DeferringLake(world.lake, left))
 
         assert (settled.outcome.status, settled.step) == (status, "body")
         assert settled.seen.trace
         assert left.verified
 
     def test_a_checksum_that_only_the_bytes_tell_is_what_files_are_compared_with(self, world: World) -> None:
-        class Odd(LeavingLake):
+        class Odd(DeferringLake):
             """Lists a checksum that is no hash of the bytes, and finds the right one later."""
 
             def list(self, *args: Any) -> Iterator[Entry]:
@@ -132,26 +132,26 @@ class TestBad:
         definition = make_task(body)
         world.start(definition)
         left = bad()
-        fails(world, definition, "FAILED", BAD, lake=LeavingLake(world.lake, left))
+        fails(world, definition, "FAILED", BAD, lake=DeferringLake(world.lake, left))
         assert left.drops == 1
 
     @pytest.mark.parametrize("phase", ["pre", "post"])
     def test_a_check_that_did_not_hold_is_not_what_is_told(self, world: World, phase: str) -> None:
         definition = make_task(**{phase: [require_file("no-such-file")]})
         world.start(definition)
-        fails(world, definition, "FAILED", BAD, lake=LeavingLake(world.lake, bad()))
+        fails(world, definition, "FAILED", BAD, lake=DeferringLake(world.lake, bad()))
 
     def test_a_read_only_task_does_not_complete(self, world: World) -> None:
         definition = make_task(change_nothing, read_only=True)
         world.start(definition)
-        fails(world, definition, "FAILED", BAD, lake=LeavingLake(world.lake, bad()))
+        fails(world, definition, "FAILED", BAD, lake=DeferringLake(world.lake, bad()))
 
     def test_it_ends_at_the_verdict_without_the_bodys_traceback_and_the_retry_completes(
         self, world: World
     ) -> None:
         definition = make_task(broken)
         workflow = world.start(definition)
-        settled = world.execute(definition, world.poll(definition), lake=LeavingLake(world.lake, bad()))
+        settled = world.execute(definition, world.poll(definition), lake=DeferringLake(world.lake, bad()))
         assert (settled.step, settled.seen.trace, settled.outcome.reason) == ("verify", (), BAD)
 
         sound = make_task()
@@ -165,7 +165,7 @@ class TestWithoutAVerdict:
         world.start(definition)
         world.commit({"data/fence.txt": "x"}, metadata={"perago.logical_task_key": "perago-fence"})
         left = Verdict("data/input.txt", gate=threading.Event())
-        settled = world.execute(definition, world.poll(definition), lake=LeavingLake(world.lake, left))
+        settled = world.execute(definition, world.poll(definition), lake=DeferringLake(world.lake, left))
 
         assert "the body was not run" in (settled.outcome.reason or "")
         assert (left.verified, left.drops) == (False, 1)
@@ -178,5 +178,5 @@ class TestWithoutAVerdict:
         definition = make_task(interrupted)
         world.start(definition)
         left = Verdict("data/input.txt")
-        world.execute(definition, world.poll(definition), lake=LeavingLake(world.lake, left))
+        world.execute(definition, world.poll(definition), lake=DeferringLake(world.lake, left))
         assert left.drops == 1

@@ -9,8 +9,7 @@ import pytest
 
 from perago import SparkWorkspace
 from tests.support.faults.ports import recording, refusing
-from tests.support.worlds.spark_files import USERS
-from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed
+from tests.support.worlds.spark_world import USERS, Made, Params, SparkWorld, failed
 from tests.support.worlds.world import published_ref
 
 TRANSFER = ("download", "upload")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perago.spark.paths import is_leftover
-from tests.support.worlds.spark_files import USERS
+from tests.support.worlds.spark_world import USERS
 
 PART = "part-00000-6ad9b5c1-7e1e-4b8e-9d1e-0f1d4c2b7a10-c000.snappy.parquet"
 SIZES = {

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from perago import SparkWorkspace
 from perago.spark.places import SparkPlaces
-from tests.support.worlds.spark_files import USERS
-from tests.support.worlds.spark_world import Made, Params, SparkWorld
+from tests.support.worlds.spark_world import USERS, Made, Params, SparkWorld
 from tests.support.worlds.world import published_ref
 
 

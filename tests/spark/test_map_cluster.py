@@ -24,7 +24,7 @@ from tests.spark.conftest import on_cluster
 from tests.spark.test_map import TASK, wait_for
 from tests.support.processes.commands import Shell
 from tests.support.servers.lakefs import lakefs_lake
-from tests.support.worlds.spark_shown import shown_by_spark
+from tests.support.worlds.spark_world import shown_by_spark
 
 ROWS = 300
 FAILING = range(20, ROWS + 1, 20)

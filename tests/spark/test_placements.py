@@ -7,9 +7,8 @@ import pytest
 from perago import SparkWorkspace, TaskFailed, WorkspaceSpec, require_columns, require_glob, require_rows
 from perago.errors import LakeUnavailable
 from tests.support.faults.ports import after, before, refusing
-from tests.support.worlds.abandoned import abandon
 from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed
-from tests.support.worlds.world import make_task, published_ref
+from tests.support.worlds.world import abandon, make_task, published_ref
 
 COUNTS = [{"user": "ann", "count": 2}, {"user": "bob", "count": 1}]
 

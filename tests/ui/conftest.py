@@ -16,8 +16,8 @@ from perago.cli.ui import serving_page
 from perago.lake.local.lake import LocalLake
 from perago.settings import load_settings
 from perago.ui.server import Served
-from tests.support.servers.browsers import chromium
-from tests.support.worlds.ui_fixture_data import Furnished, furnish
+from tests.support.servers.served_page import chromium
+from tests.support.worlds.ui_fixture_data import UiFixtureData, fill_for_ui
 from tests.support.worlds.world import World
 
 LONGEST_MS = 180_000
@@ -78,20 +78,20 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Furnished]:
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiFixtureData]:
     """A root with runs and a lake of one repository."""
     root = tmp_path_factory.mktemp("root")
     lake = LocalLake(root / "lake")
     lake.create_repository("music")
     world = World(lake, "music", root)
     world.clock.now = time.time()
-    yield furnish(world)
+    yield fill_for_ui(world)
     world.orchestrator.close()
     lake.close()
 
 
 @pytest.fixture(scope="module")
-def served(furnished: Furnished) -> Iterator[Served]:
+def served(furnished: UiFixtureData) -> Iterator[Served]:
     """The page over it."""
     with serving_page(Embedded(settings_of(furnished.world.folder)), port=0) as where:
         yield where

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.support.worlds.ui_fixture_data import HOSTILE_NAME, Furnished
+from tests.support.worlds.ui_fixture_data import HOSTILE_NAME, UiFixtureData
 
 
-def pages_of(furnished: Furnished) -> dict[str, tuple[str, dict[str, str]]]:
+def pages_of(furnished: UiFixtureData) -> dict[str, tuple[str, dict[str, str]]]:
     """Path and query by name."""
     world = furnished.world
     here = {"repo": world.repository, "ref": "main"}

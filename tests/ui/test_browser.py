@@ -10,7 +10,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, Error, Page, expect
 
 from perago.ui.server import Served
-from tests.support.worlds.ui_fixture_data import FILES, Furnished, arm
+from tests.support.worlds.ui_fixture_data import FILES, UiFixtureData, arm
 from tests.ui.conftest import Watched, watch
 from tests.ui.pages import pages_of
 
@@ -54,7 +54,9 @@ def serious_faults(page: Page) -> list[str]:
 
 
 class TestRuns:
-    def test_a_step_changes_its_state_without_a_reload(self, watched: Watched, furnished: Furnished) -> None:
+    def test_a_step_changes_its_state_without_a_reload(
+        self, watched: Watched, furnished: UiFixtureData
+    ) -> None:
         world, rank = furnished.world, arm("rank")
         page = watched.open("/run", id=furnished.forked, step="rank_people")
         page.evaluate("window.marked = true")
@@ -69,7 +71,7 @@ class TestRuns:
         expect(page.locator("#news")).to_contain_text("rank_people: COMPLETED")
         assert page.evaluate("window.marked") is True
 
-    def test_the_list_shows_a_new_run_by_itself(self, watched: Watched, furnished: Furnished) -> None:
+    def test_the_list_shows_a_new_run_by_itself(self, watched: Watched, furnished: UiFixtureData) -> None:
         page = watched.open("/runs")
         page.evaluate("window.marked = true")
         rows = page.locator("table.runs tbody tr")
@@ -79,7 +81,7 @@ class TestRuns:
         assert page.evaluate("window.marked") is True
 
     def test_arms_of_a_fork_stand_side_by_side_and_meet_again(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, furnished: UiFixtureData
     ) -> None:
         page = watched.open("/run", id=furnished.forked)
         left, right = (box(page, step).bounding_box() for step in ("count_plays", "count_people"))
@@ -90,7 +92,7 @@ class TestRuns:
         assert join["y"] > right["y"] + right["height"]
 
     def test_a_failed_run_shows_its_reason_as_it_was_written(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, furnished: UiFixtureData
     ) -> None:
         page = watched.open("/run", id=furnished.failed)
         expect(page.locator(".head .badge")).to_contain_text("FAILED")
@@ -98,7 +100,7 @@ class TestRuns:
         assert shown == "the <b>third</b> row has no date\n  at line 3\n  at line 7"
 
     def test_times_checks_params_and_result_of_an_attempt_are_there(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, furnished: UiFixtureData
     ) -> None:
         page = watched.open("/run", id=furnished.hostile)
         attempt = page.locator(".attempt")
@@ -111,7 +113,7 @@ class TestRuns:
 
 class TestBranches:
     def test_a_replaced_publication_is_drawn_aside_under_its_tag_and_leads_to_its_attempt_and_back(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, furnished: UiFixtureData
     ) -> None:
         page = watched.open("/history", repo="music", ref="main")
         row = page.locator("li.commit.replaced")
@@ -127,7 +129,7 @@ class TestBranches:
         expect(page.locator(".facts")).to_contain_text("retry 1")
 
     def test_superseded_foreign_and_parallel_commits_are_told_apart(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, furnished: UiFixtureData
     ) -> None:
         page = watched.open("/history", repo="music", ref="main")
         superseded = page.locator("li.commit.superseded")
@@ -139,7 +141,7 @@ class TestBranches:
         assert page.locator("svg path.beside").count() > 0
 
     def test_checks_of_publications_come_with_their_figures(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, furnished: UiFixtureData
     ) -> None:
         page = watched.open("/checks")
         page.get_by_role("link", name="main").click()
@@ -148,7 +150,7 @@ class TestBranches:
 
 class TestData:
     def test_parquet_shows_its_schema_and_first_rows_and_is_not_read_whole(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, furnished: UiFixtureData
     ) -> None:
         page = watched.open("/object", repo="music", ref="main", path="data/plays.parquet")
         expect(page.locator(".look")).to_contain_text("1000 rows in 4 row groups")
@@ -168,7 +170,7 @@ class TestData:
         assert started.value.suggested_filename == "notes.txt"
         assert started.value.path().read_text() == FILES["data/notes.txt"]
 
-    def test_two_commits_are_shown_side_by_side(self, watched: Watched, furnished: Furnished) -> None:
+    def test_two_commits_are_shown_side_by_side(self, watched: Watched, furnished: UiFixtureData) -> None:
         old = furnished.world.history()[-2]
         page = watched.open("/compare", repo="music", ref=old, to="main")
         page.get_by_role("link", name="data/result.txt").click()
@@ -178,7 +180,7 @@ class TestData:
 
 class TestHostile:
     def test_no_page_runs_what_names_lines_and_files_hold(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, furnished: UiFixtureData
     ) -> None:
         for name, (path, query) in pages_of(furnished).items():
             page = watched.open(path, **query)
@@ -189,7 +191,7 @@ class TestHostile:
         assert watched.dialogs == []
 
     def test_a_hostile_name_and_line_are_shown_as_they_are(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, furnished: UiFixtureData
     ) -> None:
         page = watched.open("/folder", repo="music", ref="main")
         expect(page.get_by_role("link", name="<img src=x onerror=alert(1)>\"'&amp;/")).to_be_visible()
@@ -235,7 +237,7 @@ class TestHostile:
 
 class TestEverybody:
     def test_the_browser_asks_this_machine_alone_and_can_reach_nothing_else(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, furnished: UiFixtureData
     ) -> None:
         for path, query in pages_of(furnished).values():
             watched.open(path, **query)
@@ -247,7 +249,7 @@ class TestEverybody:
                 watched.page.goto(elsewhere)
 
     def test_all_pages_can_be_read_without_the_script(
-        self, browser: Browser, served: Served, furnished: Furnished
+        self, browser: Browser, served: Served, furnished: UiFixtureData
     ) -> None:
         with browser.new_context(java_script_enabled=False) as context:
             page = watch(context, served).open("/run", id=furnished.failed)
@@ -272,7 +274,7 @@ class TestEverybody:
             yield watch(context, served)
 
     def test_axe_finds_nothing_serious_and_nothing_runs_over_the_edge(
-        self, reader: Watched, furnished: Furnished, request: pytest.FixtureRequest
+        self, reader: Watched, furnished: UiFixtureData, request: pytest.FixtureRequest
     ) -> None:
         found = []
         for name, (path, query) in pages_of(furnished).items():

@@ -16,14 +16,14 @@ from perago.ui.graph import graph_of
 from perago.ui.preview import FIRST_BYTES
 from perago.ui.rendering import link, shown
 from perago.ui.text_preview import is_text, table_of
-from tests.support.servers.served_page import asking
-from tests.support.worlds.ui_fixture_data import FILES, Furnished, put_files, table_bytes
+from tests.support.servers.served_page import served_page
+from tests.support.worlds.ui_fixture_data import FILES, UiFixtureData, put_files, table_bytes
 
 
 @pytest.fixture(scope="module")
-def http(furnished: Furnished) -> Iterator[httpx.Client]:
+def http(furnished: UiFixtureData) -> Iterator[httpx.Client]:
     root = furnished.world.folder
-    with asking(root, lambda: LocalLake(root / "lake")) as made:
+    with served_page(root, lambda: LocalLake(root / "lake")) as made:
         yield made
 
 
@@ -73,7 +73,9 @@ class TestBytes:
             assert "script-src" not in policy
             assert "allow-" not in policy
 
-    def test_a_name_cannot_break_out_of_the_header(self, http: httpx.Client, furnished: Furnished) -> None:
+    def test_a_name_cannot_break_out_of_the_header(
+        self, http: httpx.Client, furnished: UiFixtureData
+    ) -> None:
         name = 'x/a"; filename="b.exe\r\nX-Bad: 1'
         put_files(furnished.world, {name: "x"})
         furnished.world.lake.commit("music", "main", "odd", {})
@@ -92,7 +94,7 @@ class TestLongLists:
             save_run(tmp_path, run)
             save_end(tmp_path, run.id, RunEnd("COMPLETED", float(number), number + 1.0))
         seen: list[str] = []
-        with asking(tmp_path) as http:
+        with served_page(tmp_path) as http:
             address = "/runs"
             for _ in range(3):
                 page = http.get(address).text
@@ -103,10 +105,10 @@ class TestLongLists:
         assert address == ""
         # A broken record hides no other.
         (runs_folder(tmp_path) / "20260101-000119-abcdef" / "run.json").write_text("{")
-        with asking(tmp_path) as http:
+        with served_page(tmp_path) as http:
             assert "20260101-000118-abcdef" in http.get("/runs").text
 
-    def test_a_folder_comes_a_page_at_a_time(self, http: httpx.Client, furnished: Furnished) -> None:
+    def test_a_folder_comes_a_page_at_a_time(self, http: httpx.Client, furnished: UiFixtureData) -> None:
         put_files(furnished.world, {f"many/{number:04}": "x" for number in range(450)})
         furnished.world.lake.commit("music", "main", "many", {})
         found, address = 0, "/folder?repo=music&path=many/"
@@ -163,7 +165,9 @@ class TestLooks:
         assert not is_text(b"\xc3" + b"a" * 10)
         assert not is_text(b"a\x00b")
 
-    def test_only_the_first_bytes_of_a_text_are_read(self, http: httpx.Client, furnished: Furnished) -> None:
+    def test_only_the_first_bytes_of_a_text_are_read(
+        self, http: httpx.Client, furnished: UiFixtureData
+    ) -> None:
         put_files(furnished.world, {"long.txt": "a" * FIRST_BYTES + "THE END"})
         furnished.world.lake.commit("music", "main", "long", {})
         page = http.get("/object", params={"repo": "music", "path": "long.txt"}).text
@@ -181,7 +185,7 @@ class TestWords:
         )
 
 
-def test_a_graph_has_forks_switches_and_loops_with_retries_folded(furnished: Furnished) -> None:
+def test_a_graph_has_forks_switches_and_loops_with_retries_folded(furnished: UiFixtureData) -> None:
     state = furnished.world.workflow(furnished.forked)
     nodes = graph_of(state)
     assert [(node.reference, node.shape) for node in nodes] == [
@@ -197,7 +201,7 @@ def test_a_graph_has_forks_switches_and_loops_with_retries_folded(furnished: Fur
     assert [(node.standing.status, node.standing.attempts) for node in again] == [("COMPLETED", 2)]
 
 
-def test_live_events_hold_no_line_of_anybody_else(http: httpx.Client, furnished: Furnished) -> None:
+def test_live_events_hold_no_line_of_anybody_else(http: httpx.Client, furnished: UiFixtureData) -> None:
     with http.stream("GET", "/live/run", params={"id": furnished.failed}) as answer:
         text = "".join(answer.iter_text())
     assert answer.headers["content-type"].startswith("text/event-stream")

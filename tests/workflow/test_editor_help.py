@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.docs.type_errors import only_marked_lines_are_errors
+from tests.support.docs.sources import only_marked_lines_are_errors
 
 SAMPLE = """
 from pathlib import Path

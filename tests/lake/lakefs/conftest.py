@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.worlds.cache_fixture import Kept
+from tests.support.worlds.cache_fixture import CacheFixture
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Kept:
-    return Kept(tmp_path)
+def kept(tmp_path: Path) -> CacheFixture:
+    return CacheFixture(tmp_path)

@@ -12,18 +12,18 @@ import pytest
 
 from perago.lake.file_copy import cloned
 from perago.lake.lakefs.cache.cache import Cache
-from tests.support.faults.deferred_downloads import Leaving, WrittenSource, an_entry
-from tests.support.worlds.cache_fixture import COLLIDING, Kept, key_of
+from tests.support.faults.deferred_downloads import DeferringDownloads, ScriptedSource, an_entry
+from tests.support.worlds.cache_fixture import COLLIDING, CacheFixture, key_of
 
 
 class TestObjects:
     @pytest.mark.parametrize("data", [b"", b"hello", b"x" * 3_000_000])
     def test_what_went_in_comes_out(self, tmp_path: Path, data: bytes) -> None:
-        kept = Kept(tmp_path, 10**7)
+        kept = CacheFixture(tmp_path, 10**7)
         kept.put(data)
         assert kept.get(data) == data
 
-    def test_what_never_went_in_does_not_come_out(self, kept: Kept) -> None:
+    def test_what_never_went_in_does_not_come_out(self, kept: CacheFixture) -> None:
         assert kept.get(b"hello") is None
 
     @pytest.mark.parametrize("at", [0, 5, 9_999])
@@ -31,7 +31,7 @@ class TestObjects:
     def test_a_flipped_byte_is_noticed_and_the_object_is_dropped(
         self, tmp_path: Path, size: int, at: int
     ) -> None:
-        kept, data = Kept(tmp_path, 10**7), b"x" * size
+        kept, data = CacheFixture(tmp_path, 10**7), b"x" * size
         kept.put(data)
         damaged = bytearray(data)
         damaged[at] ^= 1
@@ -42,14 +42,14 @@ class TestObjects:
         assert not list(kept.folder.glob("cache/objects/*/*"))
 
     @pytest.mark.parametrize("change", [b"", b"x" * 9_999, b"x" * 10_001])
-    def test_an_object_cut_short_or_grown_is_noticed(self, kept: Kept, change: bytes) -> None:
+    def test_an_object_cut_short_or_grown_is_noticed(self, kept: CacheFixture, change: bytes) -> None:
         data = b"x" * 10_000
         kept.put(data)
         kept.path(data).write_bytes(change)
         assert kept.get(data) is None
 
     def test_a_large_object_that_was_written_in_place_is_checked_by_its_md5(self, tmp_path: Path) -> None:
-        kept, data = Kept(tmp_path, 10**7), b"x" * 5_000_000
+        kept, data = CacheFixture(tmp_path, 10**7), b"x" * 5_000_000
         kept.put(data)
         file, other = kept.path(data), b"y" + data[1:]
         file.write_bytes(other)
@@ -59,24 +59,24 @@ class TestObjects:
         assert kept.get(data) is None
 
     def test_a_large_object_whose_crc_nobody_noted_comes_out_by_its_md5(self, tmp_path: Path) -> None:
-        kept, data = Kept(tmp_path, 10**7), b"x" * 5_000_000
+        kept, data = CacheFixture(tmp_path, 10**7), b"x" * 5_000_000
         kept.put(data)
         kept.cache._change(lambda db: db.execute("DELETE FROM sums"))
         assert kept.get(data) == data
 
-    def test_a_dropped_object_can_be_kept_again(self, kept: Kept) -> None:
+    def test_a_dropped_object_can_be_kept_again(self, kept: CacheFixture) -> None:
         kept.put(b"hello")
         kept.path(b"hello").write_bytes(b"jello")
         assert kept.get(b"hello") is None
         kept.put(b"hello")
         assert kept.get(b"hello") == b"hello"
 
-    def test_writing_into_the_file_that_filled_the_cache_spoils_no_result(self, kept: Kept) -> None:
+    def test_writing_into_the_file_that_filled_the_cache_spoils_no_result(self, kept: CacheFixture) -> None:
         kept.put(b"hello")
         (kept.folder / "file-0").write_bytes(b"jello")
         assert kept.get(b"hello") in (None, b"hello")
 
-    def test_writing_into_what_came_out_does_not_reach_the_cache(self, kept: Kept) -> None:
+    def test_writing_into_what_came_out_does_not_reach_the_cache(self, kept: CacheFixture) -> None:
         kept.put(b"hello")
         (kept.folder / "file-0").unlink()
         part = kept.folder / "mine"
@@ -87,7 +87,7 @@ class TestObjects:
 
 class TestBound:
     def test_the_least_recently_used_goes_first(self, tmp_path: Path) -> None:
-        kept = Kept(tmp_path, 350)
+        kept = CacheFixture(tmp_path, 350)
         one, two, three, four = (bytes([n]) * 100 for n in range(4))
         for data in (one, two, three):
             kept.put(data)
@@ -97,26 +97,26 @@ class TestBound:
         assert [kept.get(data) for data in (one, three, four)] == [one, three, four]
 
     def test_the_whole_never_grows_beyond_the_bound(self, tmp_path: Path) -> None:
-        kept = Kept(tmp_path, 1000)
+        kept = CacheFixture(tmp_path, 1000)
         for number in range(50):
             kept.put(b"%03d" % number * (1 + number % 60))
             assert kept.kept_bytes() <= 1000
         assert kept.cache.used_bytes() <= 1000
 
     def test_what_is_larger_than_the_bound_is_not_kept_and_throws_nothing_out(self, tmp_path: Path) -> None:
-        kept = Kept(tmp_path, 100)
+        kept = CacheFixture(tmp_path, 100)
         kept.put(b"small")
         kept.put(b"x" * 101)
         assert kept.get(b"small") == b"small"
         assert kept.get(b"x" * 101) is None
 
     def test_of_a_batch_that_does_not_fit_a_part_is_kept(self, tmp_path: Path) -> None:
-        kept = Kept(tmp_path, 100)
+        kept = CacheFixture(tmp_path, 100)
         admitted = kept.cache.reserve({f"{n:032x}-40": 40 for n in range(5)})
         assert len(admitted) == 2
 
     def test_a_bound_of_zero_keeps_nothing_and_makes_no_folder(self, tmp_path: Path) -> None:
-        kept = Kept(tmp_path, 0)
+        kept = CacheFixture(tmp_path, 0)
         kept.put(b"hello")
         kept.cache.save("note", b"text")
         assert not kept.cache.enabled
@@ -125,7 +125,7 @@ class TestBound:
         assert not (tmp_path / "cache").exists()
 
     def test_what_others_threw_out_before_it_was_written_does_not_stay(self, tmp_path: Path) -> None:
-        kept = Kept(tmp_path, 100)
+        kept = CacheFixture(tmp_path, 100)
         name, file = key_of(b"slow").name, tmp_path / "slow"
         file.write_bytes(b"slow")
         assert kept.cache.reserve({name: 4}) == {name}
@@ -136,7 +136,7 @@ class TestBound:
 
 
 class TestNotes:
-    def test_a_note_comes_back_and_may_be_replaced(self, kept: Kept) -> None:
+    def test_a_note_comes_back_and_may_be_replaced(self, kept: CacheFixture) -> None:
         assert kept.cache.load("a") is None
         kept.cache.save("a", b"first\nline")
         assert kept.cache.load("a") == b"first\nline"
@@ -144,14 +144,14 @@ class TestNotes:
         assert kept.cache.load("a") == b"second"
 
     @pytest.mark.parametrize("damage", [b"", b"short", b"0" * 64 + b"\nfirst"])
-    def test_a_damaged_note_is_no_note(self, kept: Kept, damage: bytes) -> None:
+    def test_a_damaged_note_is_no_note(self, kept: CacheFixture, damage: bytes) -> None:
         kept.cache.save("a", b"first")
         (kept.folder / "cache/notes/a").write_bytes(damage)
         assert kept.cache.load("a") is None
         assert not (kept.folder / "cache/notes/a").exists()
 
     def test_notes_count_and_go_like_objects(self, tmp_path: Path) -> None:
-        kept = Kept(tmp_path, 200)
+        kept = CacheFixture(tmp_path, 200)
         kept.cache.save("a", b"x" * 50)
         kept.cache.save("b", b"x" * 100)
         assert kept.cache.load("a") is None
@@ -174,7 +174,7 @@ class TestBodies:
     def test_that_is_no_damage_and_a_small_object_of_a_few_stays(
         self, tmp_path: Path, size: int, few: bool, caplog: pytest.LogCaptureFixture
     ) -> None:
-        kept, data = Kept(tmp_path, 10**7), b"x" * size
+        kept, data = CacheFixture(tmp_path, 10**7), b"x" * size
         kept.put(data, few=few)
         self.write_into(tmp_path / "file-0")
 
@@ -190,7 +190,7 @@ class TestBodies:
     def test_bytes_that_changed_without_a_write_are_damage(
         self, tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
     ) -> None:
-        kept, data = Kept(tmp_path, 10**7), b"x" * size
+        kept, data = CacheFixture(tmp_path, 10**7), b"x" * size
         kept.put(data)
         file = kept.path(data)
         before = file.stat()
@@ -204,7 +204,7 @@ class TestBodies:
         assert "is damaged, dropped it" in caplog.text
 
     def test_large_objects_take_no_room_twice(self, tmp_path: Path) -> None:
-        kept, data = Kept(tmp_path, 10**7), b"x" * 5_000_000
+        kept, data = CacheFixture(tmp_path, 10**7), b"x" * 5_000_000
         kept.put(data)
         file, cached = (tmp_path / "file-0").stat(), kept.path(data).stat()
 
@@ -232,24 +232,26 @@ class TestRepositories:
         self, tmp_path: Path, url: str, repository: str, transfers: int
     ) -> None:
         theirs, ours = COLLIDING
-        first = Leaving(tmp_path)
-        first.download(WrittenSource(theirs), an_entry(theirs))
+        first = DeferringDownloads(tmp_path)
+        first.download(ScriptedSource(theirs), an_entry(theirs))
         first.cache.close()
 
-        source = WrittenSource(ours)
-        [file], _ = Leaving(tmp_path, url=url, repository=repository).download(source, an_entry(ours))
+        source = ScriptedSource(ours)
+        [file], _ = DeferringDownloads(tmp_path, url=url, repository=repository).download(
+            source, an_entry(ours)
+        )
 
         assert source.count == transfers
         assert file.read_bytes() == (ours if transfers else theirs)
 
     def test_nor_is_what_was_noted_of_a_checksum_that_is_no_md5(self, tmp_path: Path) -> None:
-        first = Leaving(tmp_path)
-        first.download(WrittenSource(b"theirs"), an_entry(b"theirs", "0" * 32 + "-2"))
+        first = DeferringDownloads(tmp_path)
+        first.download(ScriptedSource(b"theirs"), an_entry(b"theirs", "0" * 32 + "-2"))
         first.cache.close()
 
-        source = WrittenSource(b"ours!!")
-        other = Leaving(tmp_path, repository="another")
-        other.download(WrittenSource(b"theirs"), an_entry(b"theirs", path="same bytes"))
+        source = ScriptedSource(b"ours!!")
+        other = DeferringDownloads(tmp_path, repository="another")
+        other.download(ScriptedSource(b"theirs"), an_entry(b"theirs", path="same bytes"))
         [file], _ = other.download(source, an_entry(b"ours!!", "0" * 32 + "-2"))
 
         assert file.read_bytes() == b"ours!!"

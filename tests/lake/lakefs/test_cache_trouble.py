@@ -14,7 +14,7 @@ import pytest
 
 from perago.lake.lakefs.cache.cache import Cache
 from tests.support.faults.disks import no_file_above
-from tests.support.worlds.cache_fixture import Kept, key_of, md5
+from tests.support.worlds.cache_fixture import CacheFixture, key_of, md5
 
 OTHERS = {
     "older": "CREATE TABLE kept (name TEXT PRIMARY KEY, size INTEGER NOT NULL);",
@@ -36,7 +36,7 @@ class TestTrouble:
     def test_a_full_disk_under_the_target_is_the_targets_error_and_the_object_stays(
         self, tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
     ) -> None:
-        kept, data, part = Kept(tmp_path, 10**7), b"x" * size, tmp_path / "part"
+        kept, data, part = CacheFixture(tmp_path, 10**7), b"x" * size, tmp_path / "part"
         kept.put(data)
         with no_file_above(1_500_000), pytest.raises(OSError, match="File too large"):
             kept.cache.copy_out(key_of(data), str(part))
@@ -48,7 +48,7 @@ class TestTrouble:
     def test_an_object_that_cannot_be_read_is_a_miss_and_no_damage(
         self, tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
     ) -> None:
-        kept, data = Kept(tmp_path, 10**7), b"x" * size
+        kept, data = CacheFixture(tmp_path, 10**7), b"x" * size
         kept.put(data)
         path = kept.path(data)
         path.unlink()
@@ -61,7 +61,7 @@ class TestTrouble:
     def test_a_large_object_that_the_kernel_cannot_copy_is_copied_by_hand(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
     ) -> None:
-        kept, data = Kept(tmp_path, 10**7), b"x" * 5_000_000
+        kept, data = CacheFixture(tmp_path, 10**7), b"x" * 5_000_000
         kept.put(data)
         copy, tried = os.copy_file_range, []
 
@@ -77,14 +77,14 @@ class TestTrouble:
         assert tried
 
     def test_a_note_that_does_not_fit_leaves_nothing_half_written(self, tmp_path: Path) -> None:
-        kept = Kept(tmp_path, 10**7)
+        kept = CacheFixture(tmp_path, 10**7)
         kept.cache.save("first", b"makes the index")
         with no_file_above(1_000_000):
             kept.cache.save("large", b"x" * 2_000_000)
         assert [file.name for file in tmp_path.glob("cache/notes/*")] == ["first"]
         assert [file.name for file in tmp_path.glob("cache/notes/.*")] == []
 
-    def test_a_damaged_index_empties_the_cache_which_then_works(self, kept: Kept) -> None:
+    def test_a_damaged_index_empties_the_cache_which_then_works(self, kept: CacheFixture) -> None:
         kept.put(b"hello")
         (kept.folder / "cache/index.db").write_bytes(
             b"this is no database, and long enough to be sure of it" * 50
@@ -96,7 +96,7 @@ class TestTrouble:
 
     @pytest.mark.parametrize("tables", OTHERS.values(), ids=OTHERS)
     def test_an_index_of_another_version_is_made_anew_from_what_is_there(
-        self, kept: Kept, tables: str
+        self, kept: CacheFixture, tables: str
     ) -> None:
         kept.put(b"hello")
         kept.cache.save("note", b"")
@@ -116,14 +116,14 @@ class TestTrouble:
         assert kept.cache.used_bytes() == kept.kept_bytes() <= size + 20
         assert kept.get(b"hello") is None, "what was found again is thrown out like the rest"
 
-    def test_an_index_of_this_version_is_not_made_anew(self, kept: Kept) -> None:
+    def test_an_index_of_this_version_is_not_made_anew(self, kept: CacheFixture) -> None:
         kept.put(b"hello")
         kept.cache.close()
         kept.path(b"hello").unlink()
         assert Cache(kept.folder / "cache", 10**6).used_bytes() == 5
 
     def test_objects_of_a_version_that_did_not_know_repositories_are_dropped_and_the_rest_stays(
-        self, kept: Kept
+        self, kept: CacheFixture
     ) -> None:
         kept.put(b"hello")
         kept.cache.save("note", b"")
@@ -143,11 +143,11 @@ class TestTrouble:
 
     def test_a_folder_that_cannot_be_made_is_no_error(self, tmp_path: Path) -> None:
         (tmp_path / "cache").write_bytes(b"a file is in the way")
-        kept = Kept(tmp_path)
+        kept = CacheFixture(tmp_path)
         kept.put(b"hello")
         assert kept.get(b"hello") is None
 
-    def test_another_process_at_the_index_is_waited_for(self, kept: Kept) -> None:
+    def test_another_process_at_the_index_is_waited_for(self, kept: CacheFixture) -> None:
         kept.put(b"hello")
         with sqlite3.connect(kept.folder / "cache/index.db") as other:
             assert other.execute("SELECT count(*) FROM kept").fetchone() == (1,)
@@ -165,7 +165,7 @@ class TestPrivacy:
 
     @pytest.mark.usefixtures("umask")
     def test_nobody_but_the_owner_can_read_anything(self, tmp_path: Path) -> None:
-        kept = Kept(tmp_path, 10**7)
+        kept = CacheFixture(tmp_path, 10**7)
         kept.put(b"hello")
         kept.put(b"x" * 5_000_000)
         kept.cache.save("note", b"text")
@@ -175,13 +175,13 @@ class TestPrivacy:
         assert open_to_others(tmp_path / "part-2") == []
 
     def test_a_cache_that_was_open_before_is_closed(self, tmp_path: Path) -> None:
-        before = Kept(tmp_path)
+        before = CacheFixture(tmp_path)
         before.put(b"hello")
         for folder in (tmp_path / "cache", tmp_path / "cache/objects", tmp_path / "cache/notes"):
             folder.chmod(0o755)
         (tmp_path / "cache/index.db").chmod(0o644)
         before.cache.close()
-        after = Kept(tmp_path)
+        after = CacheFixture(tmp_path)
         after.cache.touch([key_of(b"hello").name])
         assert after.get(b"hello") == b"hello"
         assert open_to_others(tmp_path / "cache") == []
@@ -193,7 +193,7 @@ class TestPrivacy:
         folder.mkdir()
         folder.chmod(0o755)
         (folder / "somebody's.txt").touch()
-        Kept(tmp_path).put(b"hello")
+        CacheFixture(tmp_path).put(b"hello")
         assert stat.S_IMODE(folder.stat().st_mode) == 0o755
         assert open_to_others(folder / "objects", folder / "notes", folder / "index.db") == []
 

@@ -10,8 +10,7 @@ import pytest
 from perago import TaskTerminalError
 from tests.conftest import LakefsServer
 from tests.support.faults.proxy import Fault, fault_proxy
-from tests.support.servers.fetching import MIB, OBJECT
-from tests.support.servers.lakefs import OpenLakeFS
+from tests.support.servers.lakefs import MIB, OBJECT, OpenLakeFS
 from tests.support.worlds.lake_work import Work
 from tests.support.worlds.world import Made, Params, World, make_task, published_ref
 

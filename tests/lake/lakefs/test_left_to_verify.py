@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perago.errors import LakeError, LakeUnavailable
-from tests.support.faults.deferred_downloads import LARGE, Leaving, WrittenSource, an_entry
+from tests.support.faults.deferred_downloads import LARGE, DeferringDownloads, ScriptedSource, an_entry
 from tests.support.worlds.cache_fixture import key_of
 
 DATA = bytes(range(251)) * (LARGE // 251 + 10)
@@ -47,13 +47,13 @@ def replace(file: Path) -> None:
 
 
 @pytest.fixture
-def leaving(tmp_path: Path) -> Leaving:
-    return Leaving(tmp_path)
+def leaving(tmp_path: Path) -> DeferringDownloads:
+    return DeferringDownloads(tmp_path)
 
 
 class TestGood:
-    def test_the_file_is_there_first_and_the_verdict_is_good(self, leaving: Leaving) -> None:
-        source = WrittenSource(DATA)
+    def test_the_file_is_there_first_and_the_verdict_is_good(self, leaving: DeferringDownloads) -> None:
+        source = ScriptedSource(DATA)
         [file], verification = leaving.download(source, an_entry(DATA))
 
         assert file.read_bytes() == DATA
@@ -63,9 +63,9 @@ class TestGood:
 
     @pytest.mark.parametrize("act", [append, rename, replace, os.unlink], ids=lambda act: act.__name__)
     def test_what_the_body_does_beside_the_bytes_that_came_does_not_matter(
-        self, leaving: Leaving, act: Callable[[Path], None]
+        self, leaving: DeferringDownloads, act: Callable[[Path], None]
     ) -> None:
-        source = WrittenSource(DATA)
+        source = ScriptedSource(DATA)
         [file], verification = leaving.download(source, an_entry(DATA))
         act(file)
         assert verification.wait() == {}
@@ -73,34 +73,36 @@ class TestGood:
 
     @pytest.mark.parametrize("act", [write_into, cut], ids=lambda act: act.__name__)
     def test_a_body_that_writes_over_its_input_costs_a_second_transfer_and_is_no_damage(
-        self, leaving: Leaving, act: Callable[[Path], None]
+        self, leaving: DeferringDownloads, act: Callable[[Path], None]
     ) -> None:
-        source = WrittenSource(DATA)
+        source = ScriptedSource(DATA)
         [file], verification = leaving.download(source, an_entry(DATA))
         act(file)
         assert verification.wait() == {}
         assert source.count == 2
 
-        [again], verification = leaving.download(WrittenSource(DATA), an_entry(DATA))
+        [again], verification = leaving.download(ScriptedSource(DATA), an_entry(DATA))
         verification.wait()
         assert again.read_bytes() == DATA
 
-    def test_a_program_among_the_files_can_be_run_before_the_verdict(self, leaving: Leaving) -> None:
+    def test_a_program_among_the_files_can_be_run_before_the_verdict(
+        self, leaving: DeferringDownloads
+    ) -> None:
         program = b"#!/bin/sh\nexit 7\n" + b"#" * LARGE
-        [file], verification = leaving.download(WrittenSource(program), an_entry(program))
+        [file], verification = leaving.download(ScriptedSource(program), an_entry(program))
         file.chmod(0o700)
         assert subprocess.run([file], check=False).returncode == 7
         verification.wait()
 
-    def test_no_descriptor_and_no_part_file_stays(self, leaving: Leaving) -> None:
-        files, verification = leaving.download(WrittenSource(DATA), *[an_entry(DATA, path=p) for p in "abc"])
+    def test_no_descriptor_and_no_part_file_stays(self, leaving: DeferringDownloads) -> None:
+        files, verification = leaving.download(ScriptedSource(DATA), *[an_entry(DATA, path=p) for p in "abc"])
         assert leaving.open_files()
         verification.wait()
         assert leaving.open_files() == []
         assert sorted((leaving.folder / "out").iterdir()) == files
 
-    def test_a_download_that_fails_leaves_no_descriptor_either(self, leaving: Leaving) -> None:
-        source = WrittenSource(DATA, LakeUnavailable("gone"))
+    def test_a_download_that_fails_leaves_no_descriptor_either(self, leaving: DeferringDownloads) -> None:
+        source = ScriptedSource(DATA, LakeUnavailable("gone"))
         with pytest.raises(LakeUnavailable, match="gone"):
             leaving.download(source, an_entry(DATA, path="a"), an_entry(DAMAGED, path="b"))
         assert leaving.open_files() == []
@@ -108,9 +110,9 @@ class TestGood:
 
 class TestDamaged:
     def test_bytes_damaged_on_their_way_are_told_at_the_verdict_and_are_not_in_the_cache(
-        self, leaving: Leaving
+        self, leaving: DeferringDownloads
     ) -> None:
-        _, verification = leaving.download(WrittenSource(DAMAGED, DATA), an_entry(DATA))
+        _, verification = leaving.download(ScriptedSource(DAMAGED, DATA), an_entry(DATA))
         with pytest.raises(LakeError, match=r"'some/path'.*damaged on its way, try again"):
             verification.wait()
         assert leaving.kept() == []
@@ -118,35 +120,35 @@ class TestDamaged:
 
     @pytest.mark.parametrize("act", [write_into, cut, replace], ids=lambda act: act.__name__)
     def test_whatever_the_body_makes_of_them_they_are_noticed(
-        self, leaving: Leaving, act: Callable[[Path], None]
+        self, leaving: DeferringDownloads, act: Callable[[Path], None]
     ) -> None:
-        [file], verification = leaving.download(WrittenSource(DAMAGED, DATA), an_entry(DATA))
+        [file], verification = leaving.download(ScriptedSource(DAMAGED, DATA), an_entry(DATA))
         act(file)
         with pytest.raises(LakeError, match="damaged on its way"):
             verification.wait()
 
-    def test_two_transfers_that_differ_and_fit_nothing_are_refused(self, leaving: Leaving) -> None:
-        _, verification = leaving.download(WrittenSource(DAMAGED, DATA), an_entry(DATA, OTHER_MD5))
+    def test_two_transfers_that_differ_and_fit_nothing_are_refused(self, leaving: DeferringDownloads) -> None:
+        _, verification = leaving.download(ScriptedSource(DAMAGED, DATA), an_entry(DATA, OTHER_MD5))
         with pytest.raises(LakeError, match="two transfers gave different bytes"):
             verification.wait()
         assert leaving.kept() == []
 
-    def test_a_second_transfer_that_fails_is_an_error(self, leaving: Leaving) -> None:
-        source = WrittenSource(DAMAGED, LakeUnavailable("no answer"))
+    def test_a_second_transfer_that_fails_is_an_error(self, leaving: DeferringDownloads) -> None:
+        source = ScriptedSource(DAMAGED, LakeUnavailable("no answer"))
         _, verification = leaving.download(source, an_entry(DATA))
         with pytest.raises(LakeUnavailable, match="no answer"):
             verification.wait()
         assert leaving.kept() == []
 
     def test_a_process_that_dies_before_the_verdict_leaves_an_object_that_is_hashed(
-        self, leaving: Leaving
+        self, leaving: DeferringDownloads
     ) -> None:
-        _, verification = leaving.download(WrittenSource(DAMAGED), an_entry(DATA))
+        _, verification = leaving.download(ScriptedSource(DAMAGED), an_entry(DATA))
         for one in verification.left:
             one.drop()
         assert leaving.kept() == [NAME]
 
-        source = WrittenSource(DATA)
+        source = ScriptedSource(DATA)
         [file], verification = leaving.download(source, an_entry(DATA))
         verification.wait()
         assert (file.read_bytes(), source.count) == (DATA, 1)
@@ -154,9 +156,9 @@ class TestDamaged:
 
 class TestOtherChecksums:
     def test_one_that_is_no_hash_passes_if_two_transfers_agree_and_is_cached_by_its_md5(
-        self, leaving: Leaving, caplog: pytest.LogCaptureFixture
+        self, leaving: DeferringDownloads, caplog: pytest.LogCaptureFixture
     ) -> None:
-        source, entry = WrittenSource(DATA), an_entry(DATA, OTHER_MD5)
+        source, entry = ScriptedSource(DATA), an_entry(DATA, OTHER_MD5)
         with caplog.at_level(logging.WARNING):
             _, verification = leaving.download(source, entry)
             assert verification.wait() == {"some/path": MD5}
@@ -168,12 +170,12 @@ class TestOtherChecksums:
         assert (file.read_bytes(), source.count) == (DATA, 2)
 
     def test_one_of_usual_parts_is_known_without_a_second_transfer_and_is_cached_by_its_md5(
-        self, leaving: Leaving
+        self, leaving: DeferringDownloads
     ) -> None:
         data = DATA * 3
         size = 8 * 1024 * 1024
         parts = [hashlib.md5(data[at : at + size]).digest() for at in range(0, len(data), size)]
-        source = WrittenSource(data)
+        source = ScriptedSource(data)
         entry = an_entry(data, hashlib.md5(b"".join(parts)).hexdigest())
         _, verification = leaving.download(source, entry)
         assert verification.wait() == {"some/path": hashlib.md5(data).hexdigest()}
@@ -182,27 +184,29 @@ class TestOtherChecksums:
         assert source.count == 1
         assert leaving.kept() == [key_of(data).name]
 
-    def test_one_that_says_its_number_of_parts_is_not_left(self, leaving: Leaving) -> None:
+    def test_one_that_says_its_number_of_parts_is_not_left(self, leaving: DeferringDownloads) -> None:
         entry = an_entry(DATA, hashlib.md5(hashlib.md5(DATA).digest()).hexdigest() + "-1")
-        _, verification = leaving.download(WrittenSource(DATA), entry)
+        _, verification = leaving.download(ScriptedSource(DATA), entry)
         assert verification.left == []
 
 
 class TestWhatIsLeft:
     def test_on_a_slow_line_nothing_is(self, tmp_path: Path) -> None:
-        leaving = Leaving(tmp_path, hashed_below=10**12)
-        source = WrittenSource(DAMAGED, DATA)
+        leaving = DeferringDownloads(tmp_path, hashed_below=10**12)
+        source = ScriptedSource(DAMAGED, DATA)
         [file], verification = leaving.download(source, an_entry(DATA))
         assert verification.left == []
         assert (file.read_bytes(), source.count) == (DATA, 2)
 
-    def test_small_objects_are_not(self, leaving: Leaving) -> None:
-        _, verification = leaving.download(WrittenSource(b"small"), an_entry(b"small"))
+    def test_small_objects_are_not(self, leaving: DeferringDownloads) -> None:
+        _, verification = leaving.download(ScriptedSource(b"small"), an_entry(b"small"))
         assert verification.left == []
 
-    def test_no_more_objects_are_than_descriptors_can_be_spared_for(self, leaving: Leaving) -> None:
+    def test_no_more_objects_are_than_descriptors_can_be_spared_for(
+        self, leaving: DeferringDownloads
+    ) -> None:
         entries = [an_entry(DATA, path=f"f{number}") for number in range(5)]
-        files, verification = leaving.download(WrittenSource(DATA), *entries, most=3)
+        files, verification = leaving.download(ScriptedSource(DATA), *entries, most=3)
         assert [one.path for one in verification.left] == ["f0", "f1", "f2"]
         verification.wait()
         assert [file.read_bytes() == DATA for file in files] == [True] * 5
@@ -212,23 +216,23 @@ class TestCopies:
     """Copies out of the cache, which are checked later in the same way."""
 
     @pytest.fixture
-    def filled(self, leaving: Leaving) -> Leaving:
-        _, verification = leaving.download(WrittenSource(DATA), an_entry(DATA))
+    def filled(self, leaving: DeferringDownloads) -> DeferringDownloads:
+        _, verification = leaving.download(ScriptedSource(DATA), an_entry(DATA))
         verification.wait()
         return leaving
 
-    def cached(self, leaving: Leaving) -> Path:
+    def cached(self, leaving: DeferringDownloads) -> Path:
         return leaving.folder / f"cache/objects/{MD5[:2]}/{NAME}"
 
-    def damage(self, leaving: Leaving) -> None:
+    def damage(self, leaving: DeferringDownloads) -> None:
         """Another byte, and nothing to tell it by."""
         before = self.cached(leaving).stat()
         with open(self.cached(leaving), "r+b") as file:
             file.write(b"?")
         os.utime(self.cached(leaving), ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    def test_a_good_one_is_good(self, filled: Leaving) -> None:
-        source = WrittenSource(DATA)
+    def test_a_good_one_is_good(self, filled: DeferringDownloads) -> None:
+        source = ScriptedSource(DATA)
         [file], verification = filled.download(source, an_entry(DATA))
         assert len(verification.left) == 1
         assert verification.wait() == {}
@@ -236,15 +240,19 @@ class TestCopies:
         assert filled.open_files() == []
 
     @pytest.mark.parametrize("act", [write_into, cut, append, rename, replace], ids=lambda act: act.__name__)
-    def test_the_body_may_do_anything_to_its_copy(self, filled: Leaving, act: Callable[[Path], None]) -> None:
-        [file], verification = filled.download(WrittenSource(DATA), an_entry(DATA))
+    def test_the_body_may_do_anything_to_its_copy(
+        self, filled: DeferringDownloads, act: Callable[[Path], None]
+    ) -> None:
+        [file], verification = filled.download(ScriptedSource(DATA), an_entry(DATA))
         act(file)
         assert verification.wait() == {}
         assert filled.kept() == [NAME]
 
-    def test_a_damaged_one_is_told_at_the_verdict_and_fetched_anew_next_time(self, filled: Leaving) -> None:
+    def test_a_damaged_one_is_told_at_the_verdict_and_fetched_anew_next_time(
+        self, filled: DeferringDownloads
+    ) -> None:
         self.damage(filled)
-        source = WrittenSource(DATA)
+        source = ScriptedSource(DATA)
         _, verification = filled.download(source, an_entry(DATA))
         assert len(verification.left) == 1
         with pytest.raises(LakeError, match=r"'some/path' was damaged in the cache.*try again"):
@@ -256,24 +264,26 @@ class TestCopies:
         assert (file.read_bytes(), source.count) == (DATA, 1)
 
     def test_another_attempts_body_that_writes_into_the_cached_object_meanwhile_is_no_damage(
-        self, filled: Leaving
+        self, filled: DeferringDownloads
     ) -> None:
-        _, verification = filled.download(WrittenSource(DATA), an_entry(DATA))
+        _, verification = filled.download(ScriptedSource(DATA), an_entry(DATA))
         write_into(self.cached(filled))
         assert verification.wait() == {}
 
     def test_a_damaged_one_is_told_even_if_the_cached_object_was_mended_meanwhile(
-        self, filled: Leaving
+        self, filled: DeferringDownloads
     ) -> None:
         self.damage(filled)
-        _, verification = filled.download(WrittenSource(DATA), an_entry(DATA))
+        _, verification = filled.download(ScriptedSource(DATA), an_entry(DATA))
         self.cached(filled).write_bytes(DATA)
         with pytest.raises(LakeError, match="damaged in the cache"):
             verification.wait()
 
-    def test_an_object_that_was_written_into_before_is_hashed_at_once(self, filled: Leaving) -> None:
+    def test_an_object_that_was_written_into_before_is_hashed_at_once(
+        self, filled: DeferringDownloads
+    ) -> None:
         write_into(self.cached(filled))
-        source = WrittenSource(DATA)
+        source = ScriptedSource(DATA)
         [file], verification = filled.download(source, an_entry(DATA))
         verification.wait()
         assert (file.read_bytes(), source.count) == (DATA, 1)

@@ -16,7 +16,7 @@ from perago.runtime.observe.sanitize import MASK, Masker
 from tests.conftest import LakefsServer, ProductionServers, fresh_repository
 from tests.support.faults.proxy import Fault, fault_proxy
 from tests.support.servers.lakefs import WITHOUT_WAITING, lakefs_lake
-from tests.support.servers.presigned_lakefs import GET, PROBE, PUT, PastLakefs, past_lakefs
+from tests.support.servers.own_lakefs import GET, PROBE, PUT, PresignedLakefs, presigned_lakefs
 from tests.support.worlds.lake_work import Work
 from tests.support.worlds.world import World, make_task
 
@@ -29,13 +29,13 @@ THROUGH_LAKEFS = r"^(GET|PUT|POST) /test-[^/]+/"
 @pytest.fixture(scope="module")
 def past(
     production_servers: ProductionServers, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PastLakefs]:
-    with past_lakefs(production_servers.store, tmp_path_factory.mktemp("past")) as made:
+) -> Iterator[PresignedLakefs]:
+    with presigned_lakefs(production_servers.store, tmp_path_factory.mktemp("past")) as made:
         yield made
 
 
 @pytest.fixture
-def work(past: PastLakefs, tmp_path: Path) -> Iterator[Work]:
+def work(past: PresignedLakefs, tmp_path: Path) -> Iterator[Work]:
     """The usual moves on a repository whose objects go past lakeFS; nothing was seen so far."""
     past.forget()
     with (
@@ -57,7 +57,7 @@ def fetch(work: Work, ref: str, folder: Path, lake: LakeFSLake | None = None) ->
 
 class TestWays:
     def test_bytes_go_straight_between_store_and_worker(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         wanted = {"a/1.txt": b"one", "a/empty": b"", "b/large.bin": LARGE, "c/ü \n~.txt": b"odd name"}
         with (
@@ -86,7 +86,9 @@ class TestWays:
 
         assert found == {upload.path: upload.checksum for upload in uploads}
 
-    def test_many_addresses_are_asked_for_at_once(self, past: PastLakefs, work: Work, tmp_path: Path) -> None:
+    def test_many_addresses_are_asked_for_at_once(
+        self, past: PresignedLakefs, work: Work, tmp_path: Path
+    ) -> None:
         commit = work.commit("main", {f"many/{number:03}": b"%d" % number for number in range(40)})
         with (
             fault_proxy(past.server.url) as before,
@@ -97,7 +99,7 @@ class TestWays:
             assert before.count(r"objects/stat\?") == 0
 
     def test_a_store_that_cannot_be_reached_means_the_gateway_and_one_warning(
-        self, past: PastLakefs, work: Work, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, past: PresignedLakefs, work: Work, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         past.proxy.faults.append(Fault("cut before", PROBE, times=100))
         wanted = {"a": b"1", "b": LARGE, "c": b"3"}
@@ -112,7 +114,7 @@ class TestWays:
 
     @pytest.mark.parametrize(("small", "read_past"), [(3, 1), (4, 5)])
     def test_left_to_itself_it_sends_small_files_through_lakefs_and_reads_a_few_of_them_there(
-        self, past: PastLakefs, work: Work, tmp_path: Path, small: int, read_past: int
+        self, past: PresignedLakefs, work: Work, tmp_path: Path, small: int, read_past: int
     ) -> None:
         files = {f"small-{number}": b"%d" % number for number in range(small)}
         with _lake(past.server, tmp_path, transfer="auto") as lake:
@@ -124,7 +126,7 @@ class TestWays:
         assert past.proxy.count(GET) == read_past
 
     def test_left_to_itself_with_a_few_small_files_it_does_not_ask_what_the_server_offers(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         with (
             fault_proxy(past.server.url) as before,
@@ -136,7 +138,7 @@ class TestWays:
             assert before.count(r"/config") == 0
 
     def test_presigned_by_name_fails_where_the_store_cannot_be_reached(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         past.proxy.faults.append(Fault("cut before", PROBE, times=100))
         lake = _lake(past.server, tmp_path, transfer="presigned")
@@ -145,7 +147,7 @@ class TestWays:
             lake.upload(work.repository, "main", [work.an_upload("a", b"1")])
 
     def test_gateway_by_name_never_goes_past_lakefs(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         with _lake(past.server, tmp_path, transfer="gateway") as lake:
             through = Work(lake, work.repository, tmp_path / "through")
@@ -167,7 +169,7 @@ def test_presigned_by_name_is_refused_by_a_server_that_does_not_offer_it(
 class TestFaults:
     @pytest.mark.parametrize("way", ["cut before", "cut after", "answer", "cut body", "other bytes"])
     def test_a_small_object_is_fetched_again(
-        self, past: PastLakefs, work: Work, tmp_path: Path, way: str
+        self, past: PresignedLakefs, work: Work, tmp_path: Path, way: str
     ) -> None:
         commit = work.commit("main", {"a": b"a few bytes"})
         past.proxy.faults.append(Fault(way, GET, keep=3))  # type: ignore[arg-type]
@@ -176,7 +178,7 @@ class TestFaults:
         assert past.proxy.count(GET) == 2
 
     def test_a_large_object_goes_on_where_it_was_cut(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"a": LARGE})
         past.proxy.faults.append(Fault("cut body", GET, keep=5 * MIB))
@@ -185,7 +187,7 @@ class TestFaults:
         assert past.proxy.count(GET) == 2
 
     def test_a_large_object_whose_bytes_are_others_is_fetched_again(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"a": LARGE})
         past.proxy.faults.append(Fault("other bytes", GET))
@@ -194,7 +196,7 @@ class TestFaults:
         assert past.proxy.count(GET) == 2
 
     def test_a_large_object_whose_bytes_are_others_is_told_at_the_verdict(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"large": LARGE})
         [entry] = work.lake.list(work.repository, commit, "")
@@ -211,7 +213,7 @@ class TestFaults:
 
     @pytest.mark.parametrize("way", ["stall", "drip"])
     def test_a_store_that_does_not_come_to_an_end_is_left(
-        self, past: PastLakefs, work: Work, tmp_path: Path, way: str
+        self, past: PresignedLakefs, work: Work, tmp_path: Path, way: str
     ) -> None:
         commit = work.commit("main", {"a": b"1"})
         past.proxy.faults.append(Fault(way, GET))  # type: ignore[arg-type]
@@ -226,7 +228,7 @@ class TestFaults:
         [("cut before", 2), ("cut after", 2), ("answer", 2), ("other bytes sent", 2)],
     )
     def test_a_file_is_sent_again_and_appears_once_and_right(
-        self, past: PastLakefs, work: Work, way: str, requests: int
+        self, past: PresignedLakefs, work: Work, way: str, requests: int
     ) -> None:
         past.proxy.faults.append(Fault(way, PUT))  # type: ignore[arg-type]
 
@@ -236,7 +238,7 @@ class TestFaults:
         assert past.proxy.count(PUT) == requests
 
     @pytest.mark.parametrize("way", ["cut before", "answer", "other bytes sent"])
-    def test_a_part_is_sent_again_by_itself(self, past: PastLakefs, work: Work, way: str) -> None:
+    def test_a_part_is_sent_again_by_itself(self, past: PresignedLakefs, work: Work, way: str) -> None:
         past.proxy.faults.append(Fault(way, PUT))  # type: ignore[arg-type]
 
         work.put("main", {"a": LARGE})
@@ -245,7 +247,7 @@ class TestFaults:
         assert past.proxy.count(PUT) == 4
 
     def test_an_upload_in_parts_whose_end_was_not_answered_is_looked_up(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         with (
             fault_proxy(past.server.url, Fault("cut after", r"^PUT .*/staging/pmpu/[^/]+\?")) as before,
@@ -257,7 +259,7 @@ class TestFaults:
         assert past.proxy.count(PUT) == 3
 
     def test_a_link_whose_answer_was_lost_is_made_again(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         with (
             fault_proxy(past.server.url, Fault("cut after", r"^PUT .*/staging/backing")) as before,
@@ -282,7 +284,7 @@ class TestFaults:
 class TestAddresses:
     @pytest.mark.parametrize("size", [10, len(LARGE)], ids=["small", "large"])
     def test_one_that_the_store_does_not_take_any_more_is_asked_for_again(
-        self, past: PastLakefs, work: Work, tmp_path: Path, size: int
+        self, past: PresignedLakefs, work: Work, tmp_path: Path, size: int
     ) -> None:
         past.proxy.faults.append(Fault("answer", PUT, status=403))
         commit = work.commit("main", {"a": LARGE[:size]})
@@ -294,7 +296,7 @@ class TestAddresses:
         self, production_servers: ProductionServers, tmp_path: Path
     ) -> None:
         with (
-            past_lakefs(production_servers.store, tmp_path, pre_signed_expiry="5s") as past,
+            presigned_lakefs(production_servers.store, tmp_path, pre_signed_expiry="5s") as past,
             fresh_repository(past.server) as repository,
             _lake(past.server, tmp_path, transfer="presigned") as lake,
         ):
@@ -306,7 +308,7 @@ class TestAddresses:
             assert past.proxy.count(GET) == 2
 
     def test_a_store_that_takes_none_is_an_error_that_says_what_to_do(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"a": b"1"})
         past.proxy.faults.append(Fault("answer", f"{GET}|{PUT}", status=403, times=100))
@@ -331,7 +333,9 @@ class TestAddresses:
         ],
         ids=["403", "503", "404", "cut before", "cut after", "stall", "unreachable"],
     )
-    def test_none_is_in_an_error(self, past: PastLakefs, work: Work, tmp_path: Path, fault: Fault) -> None:
+    def test_none_is_in_an_error(
+        self, past: PresignedLakefs, work: Work, tmp_path: Path, fault: Fault
+    ) -> None:
         commit = work.commit("main", {"a": b"1"})
         past.proxy.faults.append(fault)
         quick = {**WITHOUT_WAITING, "tries": 2, "read_timeout": 0.5}
@@ -346,7 +350,7 @@ class TestAddresses:
 
     @pytest.mark.parametrize("status", [403, 503])
     def test_none_is_in_what_an_attempt_reports_nor_its_signature_in_a_log(
-        self, past: PastLakefs, work: Work, tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
+        self, past: PresignedLakefs, work: Work, tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
     ) -> None:
         world = World(work.lake, work.repository, tmp_path)
         world.commit({"data/input.txt": "in"})

@@ -13,8 +13,7 @@ from perago.lake.lakefs.lake import LakeFSLake
 from tests.conftest import LakefsServer, fresh_repository
 from tests.support.faults.disks import no_file_above
 from tests.support.faults.proxy import FaultProxy, fault_proxy
-from tests.support.servers.fetching import MIB, OBJECT, fetch, md5
-from tests.support.servers.lakefs import OpenLakeFS
+from tests.support.servers.lakefs import MIB, OBJECT, OpenLakeFS, fetch, md5
 from tests.support.worlds.cache_fixture import COLLIDING
 from tests.support.worlds.lake_work import Work
 

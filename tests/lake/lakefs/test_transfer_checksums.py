@@ -17,8 +17,7 @@ from perago.runtime.attempt.listing import list_view
 from perago.runtime.attempt.workdir import Workdir
 from tests.conftest import LakefsServer
 from tests.support.faults.proxy import Fault, fault_proxy
-from tests.support.servers.fetching import ATTEMPT, MIB, OBJECT, fetch, md5
-from tests.support.servers.lakefs import OpenLakeFS
+from tests.support.servers.lakefs import ATTEMPT, MIB, OBJECT, OpenLakeFS, fetch, md5
 from tests.support.worlds.lake_work import Work
 
 

@@ -15,7 +15,7 @@ from perago.runtime.maps.plan import COLUMNS, MapPlan, write_outcomes
 from perago.runtime.maps.rows import Row, RowOutcome
 from perago.runtime.maps.run_file import MapRunFile, digest_of, handle_file, held
 from perago.runtime.maps.table import read_table
-from tests.support.worlds.map_world import Mapped
+from tests.support.worlds.map_world import MapWorld
 from tests.support.worlds.world import make_task
 
 
@@ -23,7 +23,7 @@ from tests.support.worlds.world import make_task
 class Here:
     """An engine without processes: runs the rows in reverse, and may lose what it has to tell."""
 
-    mapped: Mapped
+    mapped: MapWorld
     loses: Callable[[Row], bool] = lambda _row: False
     breaks_after: int | None = None
 
@@ -41,10 +41,10 @@ class Here:
 
 
 @pytest.fixture
-def mapped(tmp_path: Path) -> Iterator[Mapped]:
+def mapped(tmp_path: Path) -> Iterator[MapWorld]:
     lake = LocalLake(tmp_path / "lake")
     lake.create_repository("one")
-    made = Mapped(lake, "one", tmp_path, make_task(prefix="/"))
+    made = MapWorld(lake, "one", tmp_path, make_task(prefix="/"))
     lake.create_repository("two")
     lake.create_repository("three")
     yield made
@@ -54,14 +54,14 @@ def mapped(tmp_path: Path) -> Iterator[Mapped]:
 ROWS = [Row(1, "one", "main"), Row(2, "two", "main"), Row(3, "three", "main"), Row(4, "gone", "main")]
 
 
-def a_map(mapped: Mapped, rows: Sequence[Row] = ROWS) -> Map:
+def a_map(mapped: MapWorld, rows: Sequence[Row] = ROWS) -> Map:
     made = Map(mapped.plan, rows, mapped.record)
     made.read_record()
     return made
 
 
 class TestDriving:
-    def test_tells_of_every_row_once_and_counts(self, mapped: Mapped) -> None:
+    def test_tells_of_every_row_once_and_counts(self, mapped: MapWorld) -> None:
         session, told = a_map(mapped), list[RowOutcome]()
 
         session.drive(Here(mapped), session.left(), told.append)
@@ -70,7 +70,7 @@ class TestDriving:
         standing = session.standing()
         assert (standing.rows, standing.done, standing.failed, standing.left) == (4, 3, 1, 0)
 
-    def test_what_the_engine_lost_is_in_the_record(self, mapped: Mapped) -> None:
+    def test_what_the_engine_lost_is_in_the_record(self, mapped: MapWorld) -> None:
         session, told = a_map(mapped), list[RowOutcome]()
 
         session.drive(Here(mapped, loses=lambda row: row.number < 3), session.left(), told.append)
@@ -78,7 +78,7 @@ class TestDriving:
         assert sorted(one.row for one in told) == [1, 2, 3, 4]
         assert session.standing().done == 3
 
-    def test_a_session_whose_engine_broke_keeps_what_was_done(self, mapped: Mapped) -> None:
+    def test_a_session_whose_engine_broke_keeps_what_was_done(self, mapped: MapWorld) -> None:
         session = a_map(mapped)
         with pytest.raises(RuntimeConfigError, match="the engine is gone"):
             session.drive(Here(mapped, breaks_after=2), session.left(), lambda _one: None)
@@ -90,7 +90,7 @@ class TestDriving:
             4: "FAILED",
         }
 
-    def test_a_later_session_does_only_what_is_not_done(self, mapped: Mapped) -> None:
+    def test_a_later_session_does_only_what_is_not_done(self, mapped: MapWorld) -> None:
         first = a_map(mapped)
         first.drive(Here(mapped), first.left(2), lambda _one: None)
         again = a_map(mapped.resumed())
@@ -108,7 +108,7 @@ class TestDriving:
         }
 
     @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
-    def test_the_outcomes_are_a_table(self, mapped: Mapped, tmp_path: Path, ending: str) -> None:
+    def test_the_outcomes_are_a_table(self, mapped: MapWorld, tmp_path: Path, ending: str) -> None:
         session = a_map(mapped)
         session.drive(Here(mapped), session.left(), lambda _one: None)
 

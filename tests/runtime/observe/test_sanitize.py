@@ -12,7 +12,7 @@ import pytest
 
 from perago.runtime.observe.sanitize import MASK, Masker, secrets_of
 from perago.settings import Settings, load_settings
-from tests.support.processes.environ import SERVERS
+from tests.support.processes.commands import SERVERS
 
 ODD = 'lake/secret+1 "q" \\ é%'
 

@@ -14,7 +14,15 @@ from perago.protocol.names import (
     replaced_tag_name,
 )
 from tests.support.faults.ports import refusing
-from tests.support.worlds.leftover_branches import DAY, HOUR, begun, claim, stage, sweep, verdicts
+from tests.support.worlds.leftover_branches import (
+    DAY,
+    HOUR,
+    attempt_in_progress,
+    claim,
+    stage,
+    sweep,
+    verdicts,
+)
 from tests.support.worlds.world import World
 
 
@@ -22,7 +30,9 @@ class TestAge:
     """Where no orchestrator knows the task, and another one may."""
 
     def unknown(self, world: World, **changed: Any) -> Attempt:
-        return replace(begun(world).attempt, task_id="11111111-2222-3333-4444-555555555555", **changed)
+        return replace(
+            attempt_in_progress(world).attempt, task_id="11111111-2222-3333-4444-555555555555", **changed
+        )
 
     def test_a_staging_branch_goes_by_the_age_of_its_own_commit(self, world: World) -> None:
         name = stage(world, self.unknown(world))
@@ -78,7 +88,7 @@ class TestAge:
         assert sweep(world, complete=False, older_than=0) == []
 
     def test_an_id_that_is_a_slug_is_not_asked_for(self, world: World) -> None:
-        name = stage(world, replace(begun(world).attempt, task_id="task of / another kind"))
+        name = stage(world, replace(attempt_in_progress(world).attempt, task_id="task of / another kind"))
         world.clock.sleep(2 * HOUR)
         owners = [refusing(world.orchestrator, "current")]
         assert sweep(world, complete=True, orchestrators=owners) == [name]
@@ -117,7 +127,7 @@ class TestTags:
     @pytest.fixture
     def tag(self, world: World) -> str:
         head = world.commit({"data/replaced.txt": "x"})
-        name = replaced_tag_name(begun(world).attempt, head)
+        name = replaced_tag_name(attempt_in_progress(world).attempt, head)
         world.lake.create_tag(world.repository, name, head)
         world.lake.create_tag(world.repository, "release-1", head)
         return name

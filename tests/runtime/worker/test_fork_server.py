@@ -23,7 +23,7 @@ from perago.runtime.worker.fork_server import ForkServer, ForkServerGone
 from perago.settings import load_settings
 from tests.support.processes.processes import ancestors, descendants, is_running, name_of
 from tests.support.worlds.clock import eventually
-from tests.support.worlds.worker_world import Site, Worker
+from tests.support.worlds.worker_world import Worker, WorkerWorld
 
 
 def template_of(worker: Worker) -> int:
@@ -32,45 +32,45 @@ def template_of(worker: Worker) -> int:
 
 
 @pytest.mark.slow
-def test_executors_are_forked_from_the_template_and_end_as_a_python_ends(site: Site) -> None:
-    worker = site.start_worker(slots=2)
-    site.finished(site.start_workflow({"do": "register an exit", "text": "first"}))
+def test_executors_are_forked_from_the_template_and_end_as_a_python_ends(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=2)
+    world.finished(world.start_workflow({"do": "register an exit", "text": "first"}))
     executors = worker.executors()
 
     assert len(executors) == 2
     assert [ancestors(pid)[:2] for pid in executors] == [[template_of(worker), worker.process.pid]] * 2
     assert worker.drain() == 0
-    body, exit_ = site.bodies()
+    body, exit_ = world.bodies()
     assert body.replace("body", "exit") == exit_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("site", ["local"], indirect=True)
-def test_for_a_body_its_process_is_as_one_that_was_spawned(site: Site) -> None:
+@pytest.mark.parametrize("world", ["local"], indirect=True)
+def test_for_a_body_its_process_is_as_one_that_was_spawned(world: WorkerWorld) -> None:
     """A pool that forked an executor with all its threads could hang; libraries ask whether they are in a main process."""
-    site.start_worker(slots=1)
+    world.start_worker(slots=1)
 
-    site.finished(site.start_workflow({"do": "look at multiprocessing"}))
+    world.finished(world.start_workflow({"do": "look at multiprocessing"}))
 
-    assert site.bodies()[1:] == ["perago-executor-0 spawn True True"]
+    assert world.bodies()[1:] == ["perago-executor-0 spawn True True"]
 
 
 @pytest.mark.slow
-def test_without_its_template_a_worker_ends_what_runs_and_goes_on(site: Site) -> None:
-    worker = site.start_worker(slots=1)
-    go_on = site.folder / "go-on"
-    first = site.start_workflow({"wait_for": str(go_on), "text": "first"})
-    before = site.body("first")
+def test_without_its_template_a_worker_ends_what_runs_and_goes_on(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=1)
+    go_on = world.folder / "go-on"
+    first = world.start_workflow({"wait_for": str(go_on), "text": "first"})
+    before = world.body("first")
 
     os.kill(template_of(worker), signal.SIGKILL)
     eventually(lambda: ancestors(before)[:1] != [worker.process.pid], "the template is gone")
     go_on.touch()
 
-    assert site.finished(first).status == "COMPLETED"
-    second = site.start_workflow({"wait_for": str(site.folder / "killed"), "text": "second"})
-    os.kill(site.body("second"), signal.SIGKILL)
-    (site.folder / "killed").touch()
-    died, done = site.finished(second).tasks
+    assert world.finished(first).status == "COMPLETED"
+    second = world.start_workflow({"wait_for": str(world.folder / "killed"), "text": "second"})
+    os.kill(world.body("second"), signal.SIGKILL)
+    (world.folder / "killed").touch()
+    died, done = world.finished(second).tasks
     assert (died.status, done.status) == ("FAILED", "COMPLETED")
     assert f"exit code {ForkServer.NOT_KNOWN}" in died.reason
     assert "is started without the fork server" in worker.said()
@@ -78,9 +78,9 @@ def test_without_its_template_a_worker_ends_what_runs_and_goes_on(site: Site) ->
 
 
 @pytest.mark.slow
-def test_a_killed_worker_leaves_neither_template_nor_executors(site: Site) -> None:
-    worker = site.start_worker(slots=2)
-    site.finished(site.start_workflow({}))
+def test_a_killed_worker_leaves_neither_template_nor_executors(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=2)
+    world.finished(world.start_workflow({}))
     below = descendants(worker.process.pid)
 
     worker.signal(signal.SIGKILL)
@@ -90,11 +90,11 @@ def test_a_killed_worker_leaves_neither_template_nor_executors(site: Site) -> No
 
 
 @pytest.mark.slow
-def test_what_a_killed_executor_has_left_in_shared_memory_goes_with_the_worker(site: Site) -> None:
-    worker = site.start_worker(slots=1)
-    site.finished(site.start_workflow({"do": "leave shared memory"}))
+def test_what_a_killed_executor_has_left_in_shared_memory_goes_with_the_worker(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=1)
+    world.finished(world.start_workflow({"do": "leave shared memory"}))
     [executor] = worker.executors()
-    [left] = [line.split()[1] for line in site.bodies() if line.startswith("shared ")]
+    [left] = [line.split()[1] for line in world.bodies() if line.startswith("shared ")]
     [tracker] = [pid for pid in descendants(worker.process.pid) if name_of(pid) == "perago-tracker"]
     assert ancestors(tracker)[:1] == [template_of(worker)]
     assert Path("/dev/shm", left).exists()
@@ -107,12 +107,12 @@ def test_what_a_killed_executor_has_left_in_shared_memory_goes_with_the_worker(s
 
 
 @pytest.mark.slow
-def test_a_signal_to_the_whole_group_ends_the_worker_and_nothing_before_it(site: Site) -> None:
+def test_a_signal_to_the_whole_group_ends_the_worker_and_nothing_before_it(world: WorkerWorld) -> None:
     """As a terminal's Ctrl-C does, or a service manager: the attempt in flight is finished."""
-    worker = site.start_worker(slots=1)
-    go_on = site.folder / "go-on"
-    workflow_id = site.start_workflow({"wait_for": str(go_on), "text": "first"})
-    site.body("first")
+    worker = world.start_worker(slots=1)
+    go_on = world.folder / "go-on"
+    workflow_id = world.start_workflow({"wait_for": str(go_on), "text": "first"})
+    world.body("first")
 
     for process in [worker.process.pid, *descendants(worker.process.pid)]:
         os.kill(process, signal.SIGTERM)
@@ -120,7 +120,7 @@ def test_a_signal_to_the_whole_group_ends_the_worker_and_nothing_before_it(site:
     go_on.touch()
 
     assert worker.wait() == 0
-    assert site.finished(workflow_id).status == "COMPLETED"
+    assert world.finished(workflow_id).status == "COMPLETED"
 
 
 def test_a_process_that_is_not_ours_is_never_forked() -> None:

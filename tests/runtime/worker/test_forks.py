@@ -16,13 +16,13 @@ import pytest
 from perago.orchestrator.base import WorkflowState
 from tests.support.tasks.forked_steps import EIGHT
 from tests.support.tasks.forked_workflows import commits_since, done_by, forked, joined, start, step, tables
-from tests.support.worlds.worker_world import Site
+from tests.support.worlds.worker_world import WorkerWorld
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def branch(crowd: Site) -> str:
+def branch(crowd: WorkerWorld) -> str:
     """A branch for this test."""
     name = f"b-{uuid.uuid4().hex[:8]}"
     crowd.lake.create_branch(crowd.repository, name, "main", hidden=False)
@@ -37,11 +37,13 @@ def gate(tmp_path: Path) -> Path:
     return folder
 
 
-def eight_workflows(site: Site, writers: Sequence[int], branch: str, gate: Path) -> list[WorkflowState]:
+def eight_workflows(
+    world: WorkerWorld, writers: Sequence[int], branch: str, gate: Path
+) -> list[WorkflowState]:
     """How they ended: a workflow of one step for each of these writers, all from one commit."""
     params = {"gate": str(gate), "crowd": EIGHT}
-    started = [start(site, f"alone_{n}", [step(site, n)], params, branch) for n in writers]
-    return [site.finished(workflow) for workflow in started]
+    started = [start(world, f"alone_{n}", [step(world, n)], params, branch) for n in writers]
+    return [world.finished(workflow) for workflow in started]
 
 
 def attempts_of(states: Sequence[WorkflowState]) -> list[tuple[str, str | None]]:
@@ -49,7 +51,7 @@ def attempts_of(states: Sequence[WorkflowState]) -> list[tuple[str, str | None]]
 
 
 def test_eight_arms_of_a_fork_publish_to_one_branch_and_the_joined_step_sees_all(
-    crowd: Site, branch: str, gate: Path
+    crowd: WorkerWorld, branch: str, gate: Path
 ) -> None:
     before = crowd.lake.head(crowd.repository, branch).id
     tasks = [*forked(crowd, range(EIGHT)), joined(crowd, range(EIGHT))]
@@ -68,7 +70,9 @@ def test_eight_arms_of_a_fork_publish_to_one_branch_and_the_joined_step_sees_all
     assert done_by(done, "joined")["workspace"]["ref"] == commits[-1].id
 
 
-def test_eight_workflows_at_once_with_views_apart_all_publish(crowd: Site, branch: str, gate: Path) -> None:
+def test_eight_workflows_at_once_with_views_apart_all_publish(
+    crowd: WorkerWorld, branch: str, gate: Path
+) -> None:
     before = crowd.lake.head(crowd.repository, branch).id
 
     ended = eight_workflows(crowd, range(EIGHT), branch, gate)
@@ -80,7 +84,7 @@ def test_eight_workflows_at_once_with_views_apart_all_publish(crowd: Site, branc
 
 
 def test_of_two_workflows_with_one_view_one_fails_and_is_told_the_commit_and_the_path(
-    crowd: Site, branch: str, gate: Path
+    crowd: WorkerWorld, branch: str, gate: Path
 ) -> None:
     """Eight at once, two of them on each of four tables."""
     writers = [n % 4 for n in range(EIGHT)]

@@ -14,7 +14,7 @@ from perago.protocol.steps import BODY, CLAIM, CLEANUP, HAND_OVER, ORDER, PUBLIS
 from tests.support.faults.observers import KillBeside
 from tests.support.tasks.forked_workflows import commits_since, done_by, start, start_worker, tables
 from tests.support.tasks.forked_workflows import step as step_of
-from tests.support.worlds.worker_world import Site
+from tests.support.worlds.worker_world import WorkerWorld
 
 pytestmark = pytest.mark.slow
 TWO = (0, 1)
@@ -29,43 +29,43 @@ MEETINGS = [
 ]
 
 
-def assert_both_published(site: Site, before: str, done: Sequence[WorkflowState]) -> None:
+def assert_both_published(world: WorkerWorld, before: str, done: Sequence[WorkflowState]) -> None:
     """Each table holds the file of the attempt that was accepted and no other, and no commit was lost."""
     assert {one.status for one in done} == {"COMPLETED"}, [
         (task.status, task.reason) for one in done for task in one.tasks
     ]
     accepted = [done_by(one, f"w{n}") for n, one in zip(TWO, done, strict=True)]
-    assert tables(site) == {
+    assert tables(world) == {
         one["result"]["part"]: f"{n} from in" for n, one in zip(TWO, accepted, strict=True)
     }
-    on_branch = [commit.id for commit in commits_since(site, before)]
+    on_branch = [commit.id for commit in commits_since(world, before)]
     assert {one["workspace"]["ref"] for one in accepted} <= set(on_branch)
 
 
-@pytest.mark.parametrize(("site", "fence", "step"), MEETINGS, indirect=["site"])
+@pytest.mark.parametrize(("world", "fence", "step"), MEETINGS, indirect=["world"])
 def test_an_executor_killed_while_another_step_publishes_takes_nothing_along_and_its_retry_publishes(
-    site: Site, fence: str, step: str
+    world: WorkerWorld, fence: str, step: str
 ) -> None:
-    if (site.kind, fence) == ("real", "hard"):
+    if (world.kind, fence) == ("real", "hard"):
         from perago.lake.lakefs.fence import Fence
 
-        Fence(site.lake).install(site.repository, "main")
-    before = site.head().id
-    told = site.folder / "told"
+        Fence(world.lake).install(world.repository, "main")
+    before = world.head().id
+    told = world.folder / "told"
     told.mkdir()
-    worker = start_worker(site, slots=2, observe=KillBeside(step, told))
+    worker = start_worker(world, slots=2, observe=KillBeside(step, told))
 
     # Two workflows: Conductor ends a JOIN now and then that looks at an arm between its failure and its retry.
-    started = [start(site, f"alone_{n}", [step_of(site, n)], {}) for n in TWO]
-    done = [site.finished(workflow) for workflow in started]
+    started = [start(world, f"alone_{n}", [step_of(world, n)], {}) for n in TWO]
+    done = [world.finished(workflow) for workflow in started]
 
     assert (told / "killed").exists()
-    assert_both_published(site, before, done)
+    assert_both_published(world, before, done)
     abandoned = [task.reason for one in done for task in one.tasks if task.status == "FAILED"]
     died = f"the executor died with signal SIGKILL at step {step!r}"
     assert abandoned == ([] if step == CLEANUP.name else [died])
     # Who dies between its publication and its answer leaves a commit, which its retry supersedes.
     left = 1 if step == HAND_OVER.name else 0
-    assert len(commits_since(site, before)) == len(TWO) + left
+    assert len(commits_since(world, before)) == len(TWO) + left
     assert worker.drain() == 0
-    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+    assert (world.workdirs(), world.branches(), world.outbox()) == ([], [], [])

@@ -23,9 +23,9 @@ from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.leases import LeaseKeeper, NotExtended, Over
 from perago.runtime.worker.outbox import Outbox
 from perago.runtime.worker.result_sender import LEASE_SECONDS, Delay, ResultSender
-from tests.support.servers.scripted_orchestrator import Scripted, an_attempt, snapshot
+from tests.support.servers.scripted_orchestrator import ScriptedOrchestrator, an_attempt, snapshot
 from tests.support.servers.scripted_server import NGINX, Answer, Request, scripted
-from tests.support.worlds.clock import Clock, JobByHand, eventually
+from tests.support.worlds.clock import Clock, ManualJob, eventually
 
 ATTEMPT = an_attempt()
 DONE = Outcome("COMPLETED", output={"result": {"rows": 3}})
@@ -134,11 +134,11 @@ def test_a_result_of_a_task_that_conductor_does_not_know_is_given_up(tmp_path: P
     assert list(outbox.unsent()) == []
 
 
-def stuck(tmp_path: Path, *current: Any) -> tuple[JobByHand, list[Delay], list[DeliveryResult], Outbox]:
+def stuck(tmp_path: Path, *current: Any) -> tuple[ManualJob, list[Delay], list[DeliveryResult], Outbox]:
     """A result that the server answers with 500 every time, and what it says of its task."""
     error = OrchestratorUnavailable("cannot complete task task-1: 500 JSON parse error")
-    hand, delays, delivered = JobByHand(Clock()), list[Delay](), list[DeliveryResult]()
-    orchestrator: Any = Scripted(complete=[error], current=current)
+    hand, delays, delivered = ManualJob(Clock()), list[Delay](), list[DeliveryResult]()
+    orchestrator: Any = ScriptedOrchestrator(complete=[error], current=current)
     scheduler: Any = hand
     sender = ResultSender(
         *(orchestrator, None, Outbox(tmp_path), scheduler, "worker", 500),  # type: ignore[arg-type]
@@ -274,7 +274,7 @@ def test_a_lease_that_is_let_go_is_not_wrong_any_more() -> None:
         failures.put(None)
 
     away = OrchestratorUnavailable("away")
-    orchestrator: Any = Scripted(current=[away], extend_lease=[away])
+    orchestrator: Any = ScriptedOrchestrator(current=[away], extend_lease=[away])
     with LeaseKeeper(orchestrator, "worker", tell=failed, health_state=health_state, clock=clock) as leases:
         leases.keep("execution", ATTEMPT, 0.0)
         eventually(health_state.what_is_wrong, "the lease is unhealthy")

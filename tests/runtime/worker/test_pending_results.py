@@ -25,9 +25,14 @@ from perago.runtime.worker.slots import Execution
 from perago.runtime.worker.task_logs import TaskLogs
 from perago.settings import load_settings
 from tests.support.faults.disks import spoil
-from tests.support.servers.no_servers import NoServers
-from tests.support.servers.scripted_orchestrator import Scripted, an_assignment, an_attempt, snapshot
-from tests.support.worlds.clock import Clock, JobByHand
+from tests.support.servers.scripted_orchestrator import (
+    NoBackend,
+    ScriptedOrchestrator,
+    an_assignment,
+    an_attempt,
+    snapshot,
+)
+from tests.support.worlds.clock import Clock, ManualJob
 
 AWAY = OrchestratorUnavailable("cannot complete task task-1: 500 JSON parse error")
 
@@ -50,11 +55,11 @@ class World:
     """The deliveries of a worker whose time, and whose sending, the test moves."""
 
     def __init__(self, folder: Path, task_logs: TaskLogs, **scripts: Any) -> None:
-        self.hand = JobByHand(Clock())
+        self.hand = ManualJob(Clock())
         self.health_state, self.leases, self.events = HealthState([]), Leases(), list[Event]()
         settings = load_settings({"PERAGO_WORKSPACE_ROOT": str(folder)}, root=folder)
-        self.plan = WorkerPlan({}, 1, ExecutorSpec(NoServers(settings), (), ()))
-        self.orchestrator = Scripted(**scripts)
+        self.plan = WorkerPlan({}, 1, ExecutorSpec(NoBackend(settings), (), ()))
+        self.orchestrator = ScriptedOrchestrator(**scripts)
         self.orchestrator.address = "http://here/api"  # type: ignore[attr-defined]
         leases: Any = self.leases
         self.executions = Executions({}, leases, task_logs)

@@ -17,10 +17,9 @@ from perago.runtime.worker.local_executor import Processes
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.slots import Execution, SlotCallbacks, Slots
 from perago.settings import load_settings
-from tests.runtime.worker.test_slots import NoServers
+from tests.runtime.worker.test_slots import NoBackend
 from tests.support.servers.scripted_orchestrator import an_assignment
-from tests.support.worlds.budgets import a_budget
-from tests.support.worlds.world import Made, Params
+from tests.support.worlds.world import Made, Params, a_budget
 
 
 def a_plan(*graces: int | None, **environ: str) -> WorkerPlan:
@@ -29,7 +28,7 @@ def a_plan(*graces: int | None, **environ: str) -> WorkerPlan:
     return WorkerPlan(
         {f"task_{number}": a_task(f"task_{number}", grace) for number, grace in enumerate(graces)},
         1,
-        ExecutorSpec(NoServers(settings), (), ()),
+        ExecutorSpec(NoBackend(settings), (), ()),
     )
 
 

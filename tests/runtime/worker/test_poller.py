@@ -12,7 +12,7 @@ from perago.errors import OrchestratorError, OrchestratorUnavailable
 from perago.orchestrator.base import Assignment
 from perago.runtime.observe.health import HealthState
 from perago.runtime.worker.poller import Poller
-from tests.support.servers.scripted_orchestrator import Scripted, an_assignment
+from tests.support.servers.scripted_orchestrator import ScriptedOrchestrator, an_assignment
 
 Polled = SimpleQueue[Sequence[Assignment]]
 
@@ -34,7 +34,7 @@ def polling(orchestrator: Any, names: Sequence[str]) -> Iterator[tuple[Poller, P
 
 
 def test_nothing_is_polled_while_no_slot_is_free() -> None:
-    orchestrator = Scripted(poll=[[]])
+    orchestrator = ScriptedOrchestrator(poll=[[]])
 
     with polling(orchestrator, ["make"]) as (poller, _):
         poller.offer(0, taken=0)
@@ -43,7 +43,7 @@ def test_nothing_is_polled_while_no_slot_is_free() -> None:
 
 
 def test_a_worker_without_tasks_asks_for_nothing_until_it_is_stopped() -> None:
-    orchestrator = Scripted()
+    orchestrator = ScriptedOrchestrator()
 
     with polling(orchestrator, []) as (poller, _):
         poller.offer(1, taken=0)
@@ -52,7 +52,7 @@ def test_a_worker_without_tasks_asks_for_nothing_until_it_is_stopped() -> None:
 
 
 def test_it_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
-    orchestrator = Scripted(poll=[[an_assignment()], []])
+    orchestrator = ScriptedOrchestrator(poll=[[an_assignment()], []])
 
     with polling(orchestrator, ["make"]) as (poller, polled):
         poller.offer(3, taken=0)
@@ -65,7 +65,7 @@ def test_it_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
 
 
 def test_a_slot_whose_attempt_is_on_its_way_is_not_free_a_second_time() -> None:
-    orchestrator = Scripted(poll=[[an_assignment()], [an_assignment("task-2")], []])
+    orchestrator = ScriptedOrchestrator(poll=[[an_assignment()], [an_assignment("task-2")], []])
 
     with polling(orchestrator, ["make"]) as (poller, polled):
         poller.offer(1, taken=0)
@@ -77,7 +77,7 @@ def test_a_slot_whose_attempt_is_on_its_way_is_not_free_a_second_time() -> None:
 
 
 def test_one_name_is_asked_for_in_long_polls() -> None:
-    orchestrator = Scripted(poll=[[], []])
+    orchestrator = ScriptedOrchestrator(poll=[[], []])
 
     with polling(orchestrator, ["make"]) as (poller, _):
         poller.offer(1, taken=0)
@@ -87,7 +87,7 @@ def test_one_name_is_asked_for_in_long_polls() -> None:
 
 
 def test_when_idle_each_round_polls_for_the_name_whose_turn_it_is_and_waits_in_no_poll() -> None:
-    orchestrator = Scripted(poll=[[]] * 12, waiting=[[]])
+    orchestrator = ScriptedOrchestrator(poll=[[]] * 12, waiting=[[]])
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, _):
         poller.offer(1, taken=0)
@@ -100,7 +100,7 @@ def test_when_idle_each_round_polls_for_the_name_whose_turn_it_is_and_waits_in_n
 
 
 def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() -> None:
-    orchestrator = Scripted(poll=[[], [], [], [], [an_assignment()], []], waiting=[["a"], []])
+    orchestrator = ScriptedOrchestrator(poll=[[], [], [], [], [an_assignment()], []], waiting=[["a"], []])
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, polled):
         poller.offer(1, taken=0)
@@ -111,7 +111,7 @@ def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() 
 
 @pytest.mark.parametrize("error", [OrchestratorError("403 Forbidden"), KeyError("a mistake of ours")])
 def test_where_it_cannot_be_told_what_is_waiting_every_name_is_polled_for(error: Exception) -> None:
-    orchestrator = Scripted(poll=[[]] * 12, waiting=[error])
+    orchestrator = ScriptedOrchestrator(poll=[[]] * 12, waiting=[error])
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, _):
         poller.offer(1, taken=0)
@@ -121,7 +121,7 @@ def test_where_it_cannot_be_told_what_is_waiting_every_name_is_polled_for(error:
 
 
 def test_no_slot_is_free_so_nobody_is_asked_what_is_waiting() -> None:
-    orchestrator = Scripted(poll=[[], [an_assignment()]], waiting=[[]])
+    orchestrator = ScriptedOrchestrator(poll=[[], [an_assignment()]], waiting=[[]])
 
     with polling(orchestrator, ["a", "b"]) as (poller, polled):
         poller.offer(1, taken=0)
@@ -132,7 +132,7 @@ def test_no_slot_is_free_so_nobody_is_asked_what_is_waiting() -> None:
 
 
 def test_while_there_is_work_several_names_are_asked_without_waiting() -> None:
-    orchestrator = Scripted(poll=[[], [an_assignment()], [], [], []], waiting=[[]])
+    orchestrator = ScriptedOrchestrator(poll=[[], [an_assignment()], [], [], []], waiting=[[]])
 
     with polling(orchestrator, ["a", "b"]) as (poller, _):
         poller.offer(9, taken=0)
@@ -142,7 +142,7 @@ def test_while_there_is_work_several_names_are_asked_without_waiting() -> None:
 
 
 def test_a_server_that_is_away_is_asked_again() -> None:
-    orchestrator = Scripted(
+    orchestrator = ScriptedOrchestrator(
         poll=[OrchestratorUnavailable("away"), OrchestratorUnavailable("away"), [an_assignment()], []]
     )
 

@@ -13,8 +13,14 @@ from perago.lake.local.lake import LocalLake
 from perago.protocol.outcome import Outcome
 from perago.runtime.execution_result import Claim, DeliveryResult, PendingResult
 from perago.runtime.worker.outbox import Outbox
-from tests.support.servers.result_sender import CLAIM, carrying, claimed_lake
-from tests.support.servers.scripted_orchestrator import Scripted, an_attempt, snapshot
+from tests.support.servers.scripted_orchestrator import (
+    CLAIM,
+    ScriptedOrchestrator,
+    an_attempt,
+    claimed_lake,
+    running_sender,
+    snapshot,
+)
 
 ATTEMPT = an_attempt()
 AWAY = OrchestratorUnavailable("away")
@@ -24,7 +30,7 @@ COVERED = snapshot(ATTEMPT)
 SOON = 0.01
 
 
-class Watched(Scripted):
+class Watched(ScriptedOrchestrator):
     """Keeps what was there of claim and outbox whenever the task was read."""
 
     def __init__(self, lake: LocalLake, root: Path, **scripts: Any) -> None:
@@ -46,7 +52,7 @@ def lake(tmp_path: Path) -> Iterator[LocalLake]:
 
 def deliver(orchestrator: Any, lake: LocalLake, root: Path) -> DeliveryResult:
     """Send a result, and wait until the courier is done with it; nothing of it is left."""
-    with carrying(orchestrator, lake, root, second_look_seconds=SOON) as (sender, delivered):
+    with running_sender(orchestrator, lake, root, second_look_seconds=SOON) as (sender, delivered):
         sender.send(PendingResult("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM)))
         found = delivered.get(timeout=10)
     assert lake.branches("songs", "perago-claim") == []
@@ -126,7 +132,7 @@ def test_of_a_result_that_an_earlier_worker_left_the_orchestrator_is_told_so(
     pending = PendingResult("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM))
     Outbox(tmp_path).put(pending)
 
-    with carrying(orchestrator, lake, tmp_path, second_look_seconds=SOON) as (sender, delivered):
+    with running_sender(orchestrator, lake, tmp_path, second_look_seconds=SOON) as (sender, delivered):
         sender.resume(pending)
         assert delivered.get(timeout=10).accepted
 

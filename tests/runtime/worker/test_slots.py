@@ -12,8 +12,7 @@ from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.local_executor import Processes, describe_exit
 from perago.runtime.worker.slots import Execution, Slot, SlotCallbacks
 from perago.settings import load_settings
-from tests.support.servers.no_servers import NoServers
-from tests.support.servers.scripted_orchestrator import an_assignment
+from tests.support.servers.scripted_orchestrator import NoBackend, an_assignment
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def slot(tmp_path: Path) -> Slot:
     def nothing(*_: Any) -> None:
         pass
 
-    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=tmp_path)), (), ())
     return Slot(0, Processes(spec), SlotCallbacks(nothing, nothing, nothing, nothing, Masker([])))
 
 

@@ -25,8 +25,7 @@ from perago.runtime.worker.local_executor import Processes, ProcessLink
 from perago.runtime.worker.plan import SlotPool
 from perago.runtime.worker.slots import Execution, Slot, SlotCallbacks, Slots
 from perago.settings import load_settings
-from tests.support.servers.no_servers import NoServers
-from tests.support.servers.scripted_orchestrator import an_assignment
+from tests.support.servers.scripted_orchestrator import NoBackend, an_assignment
 from tests.support.worlds.clock import eventually
 
 
@@ -51,7 +50,7 @@ def some_slots(folder: Path, count: int) -> tuple[Slots, SimpleQueue[int]]:
     def nothing(*_: Any) -> None:
         pass
 
-    spec = ExecutorSpec(NoServers(load_settings({}, root=folder)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=folder)), (), ())
     slot_callbacks = SlotCallbacks(
         nothing, lambda slot, _: gone.put(slot.number), nothing, nothing, Masker([])
     )

@@ -30,14 +30,19 @@ from perago.runtime.worker.result_sender import ResultSender
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import load_settings
 from tests.support.faults.disks import spoil
-from tests.support.servers.scripted_orchestrator import Scripted, an_assignment, an_attempt, snapshot
+from tests.support.servers.scripted_orchestrator import (
+    ScriptedOrchestrator,
+    an_assignment,
+    an_attempt,
+    snapshot,
+)
 from tests.support.tasks import steps
 from tests.support.worlds.clock import eventually
-from tests.support.worlds.worker_world import Site
+from tests.support.worlds.worker_world import WorkerWorld
 
 ATTEMPT = an_attempt()
 DONE = Outcome("COMPLETED", output={"result": {}})
-LOCAL_ONLY = pytest.mark.parametrize("site", ["local"], indirect=True)
+LOCAL_ONLY = pytest.mark.parametrize("world", ["local"], indirect=True)
 
 
 # --- the outbox --------------------------------------------------------------------------------------------------
@@ -45,16 +50,16 @@ LOCAL_ONLY = pytest.mark.parametrize("site", ["local"], indirect=True)
 
 @LOCAL_ONLY
 @pytest.mark.slow
-def test_a_worker_whose_outbox_cannot_be_written_sends_its_results_from_memory(site: Site) -> None:
-    worker = site.start_worker(slots=2)
-    go_on = site.folder / "go-on"
-    workflow_id = site.start_workflow({"wait_for": str(go_on)}, {"text": "two"})
-    eventually(site.bodies, "the body runs")
+def test_a_worker_whose_outbox_cannot_be_written_sends_its_results_from_memory(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=2)
+    go_on = world.folder / "go-on"
+    workflow_id = world.start_workflow({"wait_for": str(go_on)}, {"text": "two"})
+    eventually(world.bodies, "the body runs")
 
-    spoil(site.folder / "root" / "workspaces" / "outbox")
+    spoil(world.folder / "root" / "workspaces" / "outbox")
     go_on.touch()
 
-    assert site.finished(workflow_id).status == "COMPLETED"
+    assert world.finished(workflow_id).status == "COMPLETED"
     assert worker.drain() == 0
     assert "is sent from memory" in worker.said()
 
@@ -66,7 +71,7 @@ def test_a_result_that_could_not_be_kept_is_written_as_soon_as_that_works(tmp_pa
     delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
     mended = threading.Event()
 
-    class Mending(Scripted):
+    class Mending(ScriptedOrchestrator):
         def complete(self, *arguments: Any, **keywords: Any) -> bool:
             if not mended.is_set():
                 (tmp_path / "outbox").unlink()
@@ -97,7 +102,7 @@ def test_a_result_that_cannot_leave_the_outbox_is_delivered_all_the_same(tmp_pat
         def drop(self, execution_id: str) -> None:
             raise OSError("read-only file system")
 
-    orchestrator: Any = Scripted(complete=[True])
+    orchestrator: Any = ScriptedOrchestrator(complete=[True])
     with JobScheduler("test", threads=1) as table:
         sender = ResultSender(
             *(orchestrator, None, Unwilling(tmp_path), table, "worker", 500),  # type: ignore[arg-type]
@@ -122,7 +127,7 @@ def test_a_reason_with_half_a_character_is_kept_and_found_again(tmp_path: Path) 
 
 def test_a_result_that_cannot_be_written_down_at_all_is_sent_from_memory(tmp_path: Path) -> None:
     delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
-    orchestrator: Any = Scripted(complete=[True])
+    orchestrator: Any = ScriptedOrchestrator(complete=[True])
     with JobScheduler("test", threads=1) as table:
         sender = ResultSender(
             *(orchestrator, None, Outbox(tmp_path), table, "worker", 500),  # type: ignore[arg-type]
@@ -168,7 +173,7 @@ def test_a_call_that_fails_keeps_none_of_the_others_from_being_made() -> None:
 def test_a_broker_polls_on_after_an_error_that_nobody_expected() -> None:
     polled: SimpleQueue[Sequence[Assignment]] = SimpleQueue()
     ended = threading.Event()
-    orchestrator: Any = Scripted(poll=[MemoryError(), [an_assignment()], []])
+    orchestrator: Any = ScriptedOrchestrator(poll=[MemoryError(), [an_assignment()], []])
     poller = Poller(
         orchestrator,
         ["make"],
@@ -190,7 +195,9 @@ def test_a_lease_is_extended_at_its_next_beat_after_an_error_that_nobody_expecte
     """Not after the five seconds of a job that failed: the lease would be gone by then."""
     failed = threading.Event()
     trouble = [MemoryError(), MemoryError(), snapshot(ATTEMPT)]
-    orchestrator: Any = Scripted(current=trouble, extend_lease=[OSError(24, "no"), OSError(24, "no"), None])
+    orchestrator: Any = ScriptedOrchestrator(
+        current=trouble, extend_lease=[OSError(24, "no"), OSError(24, "no"), None]
+    )
 
     with LeaseKeeper(orchestrator, "worker", tell=lambda _: failed.set()) as leases:
         leases.keep("execution", ATTEMPT, 0.01)
@@ -202,37 +209,37 @@ def test_a_lease_is_extended_at_its_next_beat_after_an_error_that_nobody_expecte
 
 @LOCAL_ONLY
 @pytest.mark.slow
-def test_an_onlooker_that_fails_ends_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_onlooker_that_fails_ends_nothing(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor in this process; every event that it tells of is answered with an error."""
-    monkeypatch.setenv("TEST_NOTES", str(site.notes))
+    monkeypatch.setenv("TEST_NOTES", str(world.notes))
     target = str(Path(steps.__file__))
-    settings = load_settings({}, root=site.root)
+    settings = load_settings({}, root=world.root)
     tasks = load_tasks([target])
-    site.suffix = "here"
-    site.orchestrator.register_taskdefs([build_taskdef(task) for task in tasks])
-    workflow_id = site.start_workflow({})
+    world.suffix = "here"
+    world.orchestrator.register_taskdefs([build_taskdef(task) for task in tasks])
+    workflow_id = world.start_workflow({})
     plan = assemble_worker(Embedded(settings), [target], tasks, slots=1)
 
     def look_on(event: Event) -> None:
         raise BrokenPipeError(event.kind)
 
-    worker = Supervisor(plan, site.orchestrator, site.lake)
+    worker = Supervisor(plan, world.orchestrator, world.lake)
 
-    code = worker.run(until=lambda: not site.workflow(workflow_id).running, on_event=look_on)
+    code = worker.run(until=lambda: not world.workflow(workflow_id).running, on_event=look_on)
 
     assert code == 0
-    assert site.workflow(workflow_id).status == "COMPLETED"
+    assert world.workflow(workflow_id).status == "COMPLETED"
 
 
 @LOCAL_ONLY
 @pytest.mark.slow
 def test_a_worker_says_that_it_is_healthy_only_while_a_signal_drains_it(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The supervisor in this process, from before it runs until it is healthy."""
-    monkeypatch.setenv("TEST_NOTES", str(site.notes))
+    monkeypatch.setenv("TEST_NOTES", str(world.notes))
     target = str(Path(steps.__file__))
-    settings = load_settings({}, root=site.root)
+    settings = load_settings({}, root=world.root)
     plan = assemble_worker(Embedded(settings), [target], load_tasks([target]), slots=1)
     default = signal.getsignal(signal.SIGTERM)
     seen: list[tuple[bool, bool]] = []
@@ -242,7 +249,7 @@ def test_a_worker_says_that_it_is_healthy_only_while_a_signal_drains_it(
         seen.append((healthy, handled))
         return healthy
 
-    worker = Supervisor(plan, site.orchestrator, site.lake)
+    worker = Supervisor(plan, world.orchestrator, world.lake)
     before = look(worker.health_state)
 
     code = worker.run(until=lambda: look(worker.health_state))

@@ -1,8 +1,8 @@
-"""What a page shows below a command, compared with what the command printed.
+"""The output that a page shows below a command, compared with what the command printed.
 
-`…` is a cut: within a line it stands for anything, alone on a line for any number of lines.  What no two runs have in
-common (commits, times, ids, the folder) may be shown as it was in some run.  Everything else must be there, from the first
-line to the last.
+`…` is a cut: within a line it stands for anything, alone on a line for any number of lines.  Values that differ between
+runs (commits, times, ids, the folder) may be those of any run.  Everything else must match, from the first line to the
+last.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ VARYING = (
     (r"\S*/\.perago\b", "<root>"),
     (r"[ \t]+", " "),
 )
-"""What no two runs have in common, in the order in which it is looked for."""
+"""Values that differ between runs, in the order in which they are replaced."""
 PASSED_BY = re.compile(r"^\S+(?: \(retry \d+\))?: (?:SCHEDULED|IN_PROGRESS)$")
-"""Statuses that a quick step may have left before anybody looked."""
+"""Statuses that a quick step may pass through unseen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Command:
 
 
 def compare(command: Command, actual: str) -> None:
-    """The command printed what the page shows, from its first line to its last."""
+    """Check that the command printed what the page shows, from the first line to the last."""
     shown, printed = _comparable(command.shown), _comparable(actual.splitlines())
     pattern = "".join(_pattern(line) for line in shown)
     if re.fullmatch(pattern, "".join(f"{line}\n" for line in printed)) is None:
@@ -47,7 +47,7 @@ def compare(command: Command, actual: str) -> None:
 
 
 def _comparable(lines: Iterable[str]) -> list[str]:
-    """Lines without what differs from run to run; blank ones do not count."""
+    """Return the lines without values that differ between runs, and without blank lines."""
     result = []
     for line in lines:
         for pattern, name in VARYING:

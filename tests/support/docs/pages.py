@@ -1,11 +1,11 @@
-"""A page of the documentation, followed as a reader would: its files are written, its commands run, their output compared.
+"""A page of the documentation, followed as by a reader: its files are written, its commands run, their output compared.
 
-    ```python tasks.py     begins a file, or goes on with one that the page has begun
+    ```python tasks.py     creates a file, or appends to one that the page has created
     ```diff tasks.py       changes it: the lines with `-` become those with `+`
-    ```console             lines after `$ ` are commands; what follows is all that they print
+    ```console             lines after `$ ` are commands; the lines below are all of their output
 
 All commands of a page run in one shell.  Any other kind of block is an error, and so is a command that fails, unless the
-page goes on to show its exit code with `echo $?`.  How output is compared: tests/support/docs/doc_output.py.
+page then shows its exit code with `echo $?`.  `doc_output.py` compares the output.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SERVERS = ("PERAGO_", "LAKECTL_", "CONDUCTOR_", "PYTEST_")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file as a reader has it after a block."""
+    """A file as it is after a block."""
 
     name: str
     text: str
 
 
 def steps(text: str) -> Iterator[Written | Command]:
-    """What a reader of the page does, in order."""
+    """Yield what a reader of the page does, in order."""
     files: dict[str, str] = {}
     blocks = BLOCK.findall(text)
     assert len(re.findall(r"^\s*```", text, re.MULTILINE)) == 2 * len(blocks), (
@@ -54,7 +54,7 @@ def steps(text: str) -> Iterator[Written | Command]:
 
 
 def follow(text: str, folder: Path, environment: Mapping[str, str], seconds: float = 900) -> int:
-    """Do what the page says in a folder; the number of commands whose output was what it shows."""
+    """Do what the page says in a folder; returns the number of commands, whose output must be as shown."""
     todo = list(steps(text))
     output = _run(_script(todo, folder), folder, environment, seconds)
     printed = _by_command(output)
@@ -69,13 +69,13 @@ def follow(text: str, folder: Path, environment: Mapping[str, str], seconds: flo
 
 
 def reader(programs: Path) -> dict[str, str]:
-    """The environment of a reader without servers, whose programs are looked for in a folder first."""
+    """Return the environment of a reader without servers, with a folder of programs first on PATH."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(SERVERS)}
     return environment | {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
 
 
 def substituted(text: str, names: Mapping[str, str]) -> str:
-    """The page with other names: those of servers that tests share have a random part."""
+    """Return the page with other names: names on shared servers have a random part."""
     for name, other in names.items():
         assert name in text, f"the page does not have {name!r}"
         text = text.replace(name, other)
@@ -83,7 +83,7 @@ def substituted(text: str, names: Mapping[str, str]) -> str:
 
 
 def section(text: str, heading: str) -> str:
-    """The part of a page below a heading, up to the next one of its level."""
+    """Return the part of a page below a heading, up to the next one of its level."""
     level = heading.split(" ")[0]
     found = re.search(rf"^{re.escape(heading)}\n(.*?)(?=^{level} |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, f"no heading {heading!r}"
@@ -91,7 +91,7 @@ def section(text: str, heading: str) -> str:
 
 
 def only_files(text: str) -> str:
-    """The page without its commands."""
+    """Return the page without its commands."""
     return re.sub(r"^```console\n.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
@@ -106,7 +106,7 @@ def _commands(block: str) -> Iterator[Command]:
 
 
 def _changed(text: str, difference: str) -> str:
-    """The text after a change that a page shows; its old lines stand there exactly once."""
+    """Apply a diff that a page shows; its old lines must occur exactly once."""
     lines = difference.splitlines(keepends=True)
     assert all(line[0] in " -+" for line in lines), f"a line that is neither old nor new:\n{difference}"
     old = "".join(line[1:] for line in lines if line[0] != "+")
@@ -116,7 +116,7 @@ def _changed(text: str, difference: str) -> str:
 
 
 def _script(todo: list[Written | Command], folder: Path) -> str:
-    """One script for the whole page; files are kept aside until their turn comes."""
+    """Return one script for the whole page; files are prepared beside the folder until they are needed."""
     aside = Path(tempfile.mkdtemp(dir=folder.parent))
     parts = ["exec 2>&1 </dev/null"]
     number = 0
@@ -136,7 +136,7 @@ def _script(todo: list[Written | Command], folder: Path) -> str:
 
 
 def _run(script: str, folder: Path, environment: Mapping[str, str], seconds: float) -> str:
-    """All that the script prints.  Processes that it leaves behind end with it."""
+    """Run the script and return its output.  Processes that it leaves behind are killed."""
     with tempfile.TemporaryFile("w+") as output:
         shell = subprocess.Popen(
             ["bash", "-c", script], cwd=folder, env=environment, stdout=output, start_new_session=True

@@ -1,15 +1,16 @@
-"""Downloads from a source that a test writes, which leave all large objects to be verified later."""
+"""Downloads with deferred verification: from a scripted source, and with scripted verdicts."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from perago.lake.base import Download, Entry, Verification
-from perago.lake.deferred_verification import Unverified
+from perago.lake.base import Download, Entry, Lake, Verification
+from perago.lake.deferred_verification import GoOn, Unverified
 from perago.lake.lakefs.cache.cache import Cache
 from perago.lake.lakefs.checksums import OddChecksums
 from perago.lake.lakefs.client import Options
@@ -20,11 +21,11 @@ from perago.lake.lakefs.transfer.hashing import Hashers
 
 PIECE = 1000
 LARGE = 4 * 1024 * 1024
-"""What the cache calls large, too."""
+"""The cache calls objects of this size large, too."""
 
 
-class WrittenSource:
-    """Gives for each transfer of any object the next of `transfers`, and the last of them from then on."""
+class ScriptedSource:
+    """Serves each transfer of any object with the next of `transfers`, and repeats the last one."""
 
     def __init__(self, *transfers: bytes | Exception) -> None:
         self.transfers = list(transfers)
@@ -49,12 +50,12 @@ class WrittenSource:
 
 
 def an_entry(data: bytes, checksum: str | None = None, path: str = "some/path") -> Entry:
-    """An object of these bytes, with another checksum than their MD5 if one is said."""
+    """Return an object of these bytes, with their MD5 unless another checksum is given."""
     return Entry(path, len(data), checksum or hashlib.md5(data).hexdigest())
 
 
-class Held(Verification):
-    """Verifies nothing before `wait`, so that a test has done by then what a body does."""
+class HeldVerification(Verification):
+    """Verifies nothing before `wait`, so that the test can act as the body first."""
 
     def __init__(self, most: int) -> None:
         super().__init__(most=most)
@@ -68,8 +69,8 @@ class Held(Verification):
         return super().wait()
 
 
-class Leaving:
-    """A cache, and downloads over it that leave what they may."""
+class DeferringDownloads:
+    """A cache, and downloads through it that defer verification wherever allowed."""
 
     def __init__(
         self, folder: Path, *, hashed_below: float = 0, repository: str = "repo", url: str = "http://here"
@@ -79,12 +80,14 @@ class Leaving:
         self.cache = Cache(folder / "cache", 10**9)
         self._hashed_below = hashed_below
 
-    def download(self, source: WrittenSource, *entries: Entry, most: int = 128) -> tuple[list[Path], Held]:
-        """Download objects into new files of the folder `out`."""
+    def download(
+        self, source: ScriptedSource, *entries: Entry, most: int = 128
+    ) -> tuple[list[Path], HeldVerification]:
+        """Download objects into new files in the folder `out`."""
         (self.folder / "out").mkdir(exist_ok=True)
         number = len(list((self.folder / "out").iterdir()))
         files = [Download(entry, self.folder / f"out/{number + n}") for n, entry in enumerate(entries)]
-        verification = Held(most=most)
+        verification = HeldVerification(most=most)
         budget, options = MemoryBudget(10**8), Options(part_bytes=LARGE - 1)
         cache_writer = CacheWriter(self.cache, self._where)
         with (
@@ -100,11 +103,11 @@ class Leaving:
         return [file.target for file in files], verification
 
     def kept(self) -> list[str]:
-        """The names of the objects in the cache."""
+        """Return the names of the objects in the cache."""
         return sorted(path.name for path in self.folder.glob("cache/objects/*/*"))
 
     def open_files(self) -> list[str]:
-        """What this process has open below the folder, the cache's index aside."""
+        """Return the files that this process has open below the folder, except the cache's index."""
         found: list[str] = []
         for link in Path("/proc/self/fd").iterdir():
             try:
@@ -114,3 +117,67 @@ class Leaving:
             if target.startswith(str(self.folder)) and "index.db" not in target:
                 found.append(target)
         return found
+
+
+# --- verdicts ----------------------------------------------------------------------------------------------------------
+
+
+class Verdict:
+    """One unverified object: its verdict, `checksum` or `error`, comes once `gate` is set."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        checksum: str | None = None,
+        error: Exception | None = None,
+        gate: threading.Event | None = None,
+    ) -> None:
+        self.path = path
+        self.done = threading.Event()
+        self.drops = 0
+        self._checksum = checksum
+        self._error = error
+        self._gate = gate
+
+    @property
+    def verified(self) -> bool:
+        """Return whether the verdict is known."""
+        return self.done.is_set()
+
+    def verify(self, go_on: GoOn) -> str | None:
+        while self._gate is not None and not self._gate.wait(0.01):
+            go_on()
+        go_on()
+        self.done.set()
+        if self._error is not None:
+            raise self._error
+        return self._checksum
+
+    def drop(self) -> None:
+        self.drops += 1
+
+
+class DeferringLake:
+    """A lake whose downloads defer the given verdicts, if deferring is allowed."""
+
+    def __init__(self, lake: Lake, *left: Verdict) -> None:
+        self._lake = lake
+        self._left = left
+
+    def download(
+        self,
+        repository: str,
+        ref: str,
+        files: Sequence[Download],
+        progress: Any = None,
+        *,
+        verification: Verification | None = None,
+    ) -> Mapping[str, str]:
+        found = self._lake.download(repository, ref, files, progress)
+        if verification is not None:
+            verification.begin(self._left)
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lake, name)

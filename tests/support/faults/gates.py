@@ -1,21 +1,23 @@
-"""Executions that move one port call at a time, as the test says.
+"""Executions that advance one port call at a time, under the test's control.
 
 Each runs in a greenlet, which takes a fraction of a thread's time to switch to, and stops before every call to a port.
 The test then lets the call happen, loses its answer, lets it land late, or kills the execution.  A killed one never
 reaches a port again, whatever its `finally` blocks try.
 
 On a lake with a server's order a publish request stops twice: before it is sent, and as `swap`, when the server has
-resolved its source and not yet moved the branch.  Whoever is killed or hangs up there leaves a request in flight.
+resolved its source and not yet moved the branch.  An execution that is killed there leaves a request in flight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, Literal
 
 from greenlet import getcurrent, greenlet
 
 from perago.errors import LakeUnavailable, OrchestratorUnavailable
+from perago.runtime.attempt.context import run_inline
 from tests.support.faults.ports import Wrapped
 
 Grant = Literal["do", "lose", "late"]
@@ -41,7 +43,7 @@ class Died(BaseException):
 
 
 class Gated:
-    """One execution behind a gate."""
+    """One execution that stops before every port call."""
 
     def __init__(self, run: Callable[[Any, Any], object], lake: Any, orchestrator: Any) -> None:
         self.waiting: str | None = None
@@ -53,27 +55,27 @@ class Gated:
         self._begin = getattr(lake, "begin", None)
         self._check = getattr(lake, "check", None)
         self._run = greenlet(self._main)
-        self._go_on(run)
+        self._resume(run)
 
     @property
     def active(self) -> bool:
         return not self.ended and not self.dead
 
     def grant(self, how: Grant) -> None:
-        """Let the pending call go ahead in one of three ways, and wait for the next one."""
+        """Run the pending call in one of three ways, and stop before the next one."""
         assert self.waiting is not None
         self.waiting = None
-        self._go_on(how)
+        self._resume(how)
 
     def kill(self) -> None:
-        """End the execution where it stands."""
+        """Kill the execution where it waits."""
         self.dead = True
         if not self.ended:
-            self._go_on(None)
+            self._resume(None)
         assert self.ended
 
-    def _go_on(self, given: object) -> None:
-        # It comes back to whoever lets it go on, which need not be who began it.
+    def _resume(self, given: object) -> None:
+        # It switches back to the caller that resumed it, which need not be the one that started it.
         self._run.parent = getcurrent()
         self._run.switch(given)
 
@@ -83,7 +85,7 @@ class Gated:
         except Died:
             pass
         except OrchestratorUnavailable:
-            pass  # the answer to `complete` was lost: to a worker without an outbox that is the end
+            pass  # the answer to `complete` was lost: a worker without an outbox ends here
         finally:
             self.ended = True
 
@@ -108,7 +110,7 @@ class Gated:
         return self._check(name, arguments, self._answered(name, how, swap()))
 
     def _stop(self, name: str) -> Grant:
-        """Wait until the test lets this call go ahead; it says how."""
+        """Wait until the test grants this call, and return how."""
         if self.dead:
             raise Died
         self.waiting = name
@@ -123,3 +125,35 @@ class Gated:
             error = OrchestratorUnavailable if name == "complete" else LakeUnavailable
             raise error(f"{name}: it happened, and the answer was lost")
         return answer
+
+
+# --- background work ---------------------------------------------------------------------------------------------------
+
+
+class LazyFuture(Future):
+    """Work that is deferred until its result is requested."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        super().__init__()
+        self._work = work
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._run_now()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._run_now()
+        return super().exception(timeout)
+
+    def _run_now(self) -> None:
+        if self.done():
+            return
+        try:
+            self.set_result(self._work())
+        except Exception as error:
+            self.set_exception(error)
+
+
+# Background work of an attempt, at its two extremes: done at once, or only when its result is needed.  With threads,
+# revoking and claiming happen somewhere in between.
+ORDERS = {"revoke and claim first": run_inline, "revoke and claim last": LazyFuture}

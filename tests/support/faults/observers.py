@@ -1,4 +1,4 @@
-"""Step observers that are passed to a worker: they end a process the first time that a step is reached."""
+"""Step observers for a worker: they signal, pause or kill a process the first time that a step is reached."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.support.processes.processes import ancestors, name_of
 
 
 def supervisor_of(executor: int) -> int:
-    """The process that an executor works for: its parent, or the parent of the template that it was forked from."""
+    """Return the pid of an executor's supervisor: its parent, or the parent of its fork server."""
     parent, grandparent, *_ = ancestors(executor)
     return grandparent if name_of(parent) == "perago-template" else parent
 
 
 @dataclass(frozen=True, slots=True)
 class SignalAt:
-    """Sends a signal to the executor or its supervisor when a step begins, once; `done` is made first."""
+    """Sends a signal to the executor or its supervisor when a step begins, once; creates `done` first."""
 
     step: str
     number: int
@@ -35,13 +35,13 @@ class SignalAt:
         self.done.touch()
         os.kill(os.getpid() if self.whom == "executor" else supervisor_of(os.getpid()), self.number)
         if self.number == signal.SIGKILL:
-            # The executor of a killed supervisor must not get any further than this step.
+            # The executor of a killed supervisor must not get past this step.
             time.sleep(60)
 
 
 @dataclass(frozen=True, slots=True)
 class PauseAt:
-    """Holds an execution at a step, once, until a file is there; `reached` tells that it waits."""
+    """Holds an execution at a step, once, until the file `go_on` exists; creates `reached` when it waits."""
 
     step: str
     reached: Path
@@ -57,10 +57,10 @@ class PauseAt:
 
 @dataclass(frozen=True, slots=True)
 class KillBeside:
-    """Kills one of two executors at a step, once, in the very moment that the other one goes on to publish.
+    """Kills one of two executors at a step, once, exactly when the other one publishes.
 
-    The first executor to begin is the victim, and goes on once the other has begun.  At the step it waits until the other
-    one is about to publish, lets it go, and dies.  The other one is held at its publication until then.
+    The first executor to start is the victim, and continues once the other has started.  At the step it waits until the
+    other one is about to publish, releases it, and dies.  The other one is held at its publication until then.
     """
 
     step: str
@@ -81,12 +81,12 @@ class KillBeside:
             _wait_for(killed)
 
     def _chosen(self) -> int:
-        """The victim's pid; this process, if nobody was chosen yet."""
+        """Return the victim's pid: this process, unless one was chosen before."""
         name = self.folder / "victim"
         mine = self.folder / f"candidate-{os.getpid()}"
         if not name.exists():
             mine.write_text(str(os.getpid()))
-            # A link is there with its content or not at all.
+            # A hard link appears with its content, atomically.
             with suppress(FileExistsError):
                 os.link(mine, name)
         return int(name.read_text())

@@ -1,4 +1,4 @@
-"""Wrappers around the ports: they see every call, and may refuse it, answer late or die in it."""
+"""Wrappers around the ports: they record calls, refuse them, or do something before or after one."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ PORT_CALLS = frozenset(
 
 
 class Wrapped:
-    """A port whose calls go through `around(name, call, arguments)`, which makes them or does not."""
+    """A port whose calls go through `intercept(name, call, arguments)`, which may pass them on."""
 
-    def __init__(self, port: Any, around: Callable[[str, Callable[..., Any], tuple[Any, ...]], Any]) -> None:
+    def __init__(
+        self, port: Any, intercept: Callable[[str, Callable[..., Any], tuple[Any, ...]], Any]
+    ) -> None:
         self._port = port
-        self._around = around
+        self._intercept = intercept
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._port, name)
@@ -54,53 +56,53 @@ class Wrapped:
             return found
 
         def call(*arguments: Any, **keywords: Any) -> Any:
-            return self._around(name, lambda *given: found(*given, **keywords), arguments)
+            return self._intercept(name, lambda *given: found(*given, **keywords), arguments)
 
         return call
 
 
 def recording(port: Any, calls: list[str]) -> Any:
-    """A port that notes the name of every call."""
+    """Return a port that records the name of every call."""
 
-    def around(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def intercept(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         calls.append(name)
         return call(*arguments)
 
-    return Wrapped(port, around)
+    return Wrapped(port, intercept)
 
 
 def refusing(port: Any, *names: str, error: Exception | None = None) -> Any:
-    """A port on which the named calls fail."""
+    """Return a port on which the named calls fail."""
 
-    def around(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def intercept(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if name in names:
             raise error or AssertionError(f"{name} must not be called")
         return call(*arguments)
 
-    return Wrapped(port, around)
+    return Wrapped(port, intercept)
 
 
 def before(port: Any, name: str, action: Callable[[], None], *, nth: int = 1) -> Any:
-    """A port that does something right before the nth call of a name reaches it."""
+    """Return a port that runs `action` right before the nth call of that name."""
     seen = [0]
 
-    def around(called: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def intercept(called: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         if called == name:
             seen[0] += 1
             if seen[0] == nth:
                 action()
         return call(*arguments)
 
-    return Wrapped(port, around)
+    return Wrapped(port, intercept)
 
 
 def after(port: Any, name: str, action: Callable[[], None]) -> Any:
-    """A port that does something right after a call has happened; what it raises is the caller's answer."""
+    """Return a port that runs `action` right after a call; an exception from it becomes the call's answer."""
 
-    def around(called: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def intercept(called: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         answer = call(*arguments)
         if called == name:
             action()
         return answer
 
-    return Wrapped(port, around)
+    return Wrapped(port, intercept)

@@ -1,7 +1,7 @@
-"""A proxy in front of a real server that fails on purpose: cuts, refuses, stalls and drips, where a test says so.
+"""Proxies that fail on purpose: HTTP in front of a real server, and a TCP relay that may change bytes.
 
-A fault is chosen for each request by the first rule that fits its method and path and is not used up.  What was
-asked is kept, so that a test can count.
+The HTTP proxy applies to each request the first fault that matches its method and path and is not used up.  It records all
+requests, so that a test can count them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import socket
 import socketserver
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate, parsedate_to_datetime
@@ -35,13 +35,13 @@ _HOP = {"connection", "transfer-encoding", "content-length", "keep-alive"}
 
 @dataclass(slots=True)
 class Fault:
-    """What happens to requests whose `METHOD path` matches `where`.
+    """A fault for requests whose `METHOD path` matches `where`.
 
     cut before    the connection closes, and the server never sees the request
-    cut after     the server has done it, the answer is lost
+    cut after     the server handles the request, the answer is lost
     cut body      the first `keep` bytes of the answer's body come, then the connection closes
     close         the answer comes, then the connection closes
-    other bytes   the answer's body has the right length, and its first byte is another
+    other bytes   the answer's body has the right length and a wrong first byte
     other bytes sent    the same for the request's body, on its way to the server
     hold          the request is passed on after `seconds`
     answer        `status` comes with `text`, and the server never sees the request
@@ -58,7 +58,7 @@ class Fault:
     text: str = '{"message": "said by the fault proxy"}'
 
     def takes(self, line: str) -> bool:
-        """Whether this fault is for this request; counts it if so."""
+        """Return whether this fault applies to this request, and count it if so."""
         if self.times <= 0 or not re.search(self.where, line):
             return False
         self.times -= 1
@@ -67,7 +67,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A request that the server itself has answered, and how many bytes its answer's body has."""
+    """A request that the server itself answered, and the size of the answer's body."""
 
     line: str
     size: int
@@ -75,7 +75,7 @@ class Answered:
 
 @dataclass(slots=True)
 class FaultProxy:
-    """The proxy's address, its faults, and what came by."""
+    """The proxy's address, its faults, and the requests it has seen."""
 
     url: str
     upstream: str
@@ -85,14 +85,14 @@ class FaultProxy:
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: threading.Event = field(default_factory=threading.Event)
     date_shift: float = 0.0
-    """Seconds by which the `Date` of every answer is moved: what a server with another clock would say."""
+    """Seconds added to the `Date` of every answer, as from a server with a wrong clock."""
 
     def count(self, pattern: str) -> int:
-        """How many requests came whose `METHOD path` matches."""
+        """Return the number of requests whose `METHOD path` matches."""
         return sum(1 for line in self.seen if re.search(pattern, line))
 
     def fault_for(self, line: str) -> Fault | None:
-        """Note a request, and choose its fault."""
+        """Record a request, and choose its fault."""
         with self.lock:
             self.seen.append(line)
             return next((fault for fault in self.faults if fault.takes(line)), None)
@@ -100,7 +100,7 @@ class FaultProxy:
 
 @contextmanager
 def fault_proxy(upstream: str, *faults: Fault) -> Iterator[FaultProxy]:
-    """A proxy on a port of its own, until the block ends."""
+    """Run a proxy on a free port until the block ends."""
     server = _Server(("127.0.0.1", 0), _Handler)
     proxy = FaultProxy(f"http://127.0.0.1:{server.server_address[1]}", upstream, list(faults))
     server.proxy = proxy
@@ -124,7 +124,7 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    """One client connection: requests one after the other until somebody closes."""
+    """One client connection: requests one after the other until either side closes it."""
 
     server: _Server
 
@@ -217,3 +217,61 @@ class _Handler(socketserver.StreamRequestHandler):
         with suppress(OSError):
             super().finish()
             self.connection.shutdown(socket.SHUT_RDWR)
+
+
+# --- TCP ---------------------------------------------------------------------------------------------------------------
+
+
+Tamper = Callable[[bytes], bytes]
+
+
+def unchanged(data: bytes) -> bytes:
+    """Pass bytes on as they are."""
+    return data
+
+
+@dataclass(eq=False)
+class Relay:
+    """A man in the middle of TCP connections: sees every byte and may change those of each direction."""
+
+    upstream: tuple[str, int]
+    address: tuple[str, int]
+    to_server: Tamper = unchanged
+    to_client: Tamper = unchanged
+    clients: list[socket.socket] = field(default_factory=list)
+    servers: list[socket.socket] = field(default_factory=list)
+
+    def pass_on(self, source: socket.socket, sink: socket.socket, *, up: bool) -> None:
+        """Pass bytes on until either end closes."""
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall((self.to_server if up else self.to_client)(data))
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def relay(upstream: tuple[str, int]) -> Iterator[Relay]:
+    """Run a relay on a free port until the block ends."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        made = Relay(upstream, listener.getsockname()[:2])
+        threading.Thread(target=_accept, args=(listener, made), daemon=True).start()
+        yield made
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+    for end in (*made.clients, *made.servers):
+        end.close()
+
+
+def _accept(listener: socket.socket, made: Relay) -> None:
+    with suppress(OSError):
+        while True:
+            client, _ = listener.accept()
+            server = socket.create_connection(made.upstream)
+            made.clients.append(client)
+            made.servers.append(server)
+            for source, sink, up in ((client, server, True), (server, client, False)):
+                threading.Thread(
+                    target=made.pass_on, args=(source, sink), kwargs={"up": up}, daemon=True
+                ).start()

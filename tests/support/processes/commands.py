@@ -1,4 +1,4 @@
-"""Perago's commands as a user calls them, from a shell in a folder of their own, with or without a terminal."""
+"""Perago's commands as a user runs them, in a shell in a folder, with or without a terminal."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from typing import Any
 from typer.testing import CliRunner
 
 from perago.cli import app
-from tests.support.processes.fork_server import Birth, Forked, is_like_ours, nursery
+from tests.support.processes.fork_server import Forked, Launch, fork_server, starts_like_this_process
 
 WAIT_SECONDS = 300
-"""Only a command that hangs takes so long, on however busy a machine."""
+"""Only a command that hangs takes this long, even on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a command ended with and printed; on a terminal both streams are one, in `out`."""
+class CommandResult:
+    """Exit code and output of a command; on a terminal both streams are in `out`."""
 
     code: int
     out: str
@@ -43,13 +43,13 @@ def _without_servers() -> dict[str, str]:
 
 @dataclass(slots=True)
 class Shell:
-    """A shell in a folder; nothing but the embedded servers is configured unless `environ` says so."""
+    """A shell in a folder; only the embedded servers are configured unless `environ` names others."""
 
     folder: Path
     environ: dict[str, str] = field(default_factory=_without_servers)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a command, whose streams can be read while it runs."""
+        """Start a command in a new process; its streams can be read while it runs."""
         return subprocess.Popen(
             [sys.executable, "-m", "perago", *arguments],
             cwd=self.folder,
@@ -59,55 +59,57 @@ class Shell:
             text=True,
         )
 
-    def run(self, *arguments: str) -> Said:
+    def run(self, *arguments: str) -> CommandResult:
         return run_perago(arguments, folder=self.folder, environ=self.environ)
 
-    def look(self, *arguments: str) -> Said:
-        """Run a command that starts no process here, which is quicker."""
+    def run_here(self, *arguments: str) -> CommandResult:
+        """Run a command in this process, which is quicker; it must not start processes."""
         elsewhere = {name: self.environ.get(name) for name in {*os.environ, *self.environ}}
         path = list(sys.path)
         with contextlib.chdir(self.folder):
             done = CliRunner().invoke(app, arguments, env=elsewhere)
-        # Task modules are looked for in the folder that a command is given in.
+        # A command adds the current folder to the module path.
         sys.path[:] = path
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        return Said(done.exit_code, done.stdout, done.stderr)
+        return CommandResult(done.exit_code, done.stdout, done.stderr)
 
     def data(self, *arguments: str) -> Any:
-        """What a command that may fail prints with --json."""
+        """Return what a command prints with --json; it may fail."""
         said = self.run(*arguments, "--json")
         return json.loads(said.out)
 
-    def on_a_terminal(self, *arguments: str) -> Said:
+    def on_a_terminal(self, *arguments: str) -> CommandResult:
         """Run a command with a terminal of 100 columns as all of its streams."""
         primary, secondary = pty.openpty()
         environ = {**self.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
-        assert is_like_ours(environ)
-        birth = Birth("perago", arguments, environ, self.folder)
-        process = nursery().begin(birth, (secondary, secondary, secondary))
+        assert starts_like_this_process(environ)
+        launch = Launch("perago", arguments, environ, self.folder)
+        process = fork_server().begin(launch, (secondary, secondary, secondary))
         os.close(secondary)
         [shown] = _read_to_the_end(process, [primary])
-        return Said(process.wait(WAIT_SECONDS), shown)
+        return CommandResult(process.wait(WAIT_SECONDS), shown)
 
 
 def run_perago(
     arguments: Sequence[str], *, folder: Path, environ: Mapping[str, str], stdin: int | None = None
-) -> Said:
-    """Run a command to its end, and to the end of all that it has started and lets write to its streams."""
-    if not is_like_ours(environ):
-        return _run_anew(arguments, folder, environ, stdin)
+) -> CommandResult:
+    """Run a command until it and all processes that share its streams have ended."""
+    if not starts_like_this_process(environ):
+        return _run_in_new_process(arguments, folder, environ, stdin)
     with open(os.devnull) as nothing:
         (out_end, out), (err_end, err) = os.pipe(), os.pipe()
-        birth = Birth("perago", tuple(arguments), dict(environ), folder)
-        process = nursery().begin(birth, (nothing.fileno() if stdin is None else stdin, out, err))
+        launch = Launch("perago", tuple(arguments), dict(environ), folder)
+        process = fork_server().begin(launch, (nothing.fileno() if stdin is None else stdin, out, err))
         os.close(out)
         os.close(err)
     said = _read_to_the_end(process, [out_end, err_end])
-    return Said(process.wait(WAIT_SECONDS), *said)
+    return CommandResult(process.wait(WAIT_SECONDS), *said)
 
 
-def _run_anew(arguments: Sequence[str], folder: Path, environ: Mapping[str, str], stdin: int | None) -> Said:
+def _run_in_new_process(
+    arguments: Sequence[str], folder: Path, environ: Mapping[str, str], stdin: int | None
+) -> CommandResult:
     done = subprocess.run(
         [sys.executable, "-m", "perago", *arguments],
         cwd=folder,
@@ -118,11 +120,11 @@ def _run_anew(arguments: Sequence[str], folder: Path, environ: Mapping[str, str]
         timeout=WAIT_SECONDS,
         check=False,
     )
-    return Said(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 def _read_to_the_end(process: Forked, streams: list[int]) -> list[str]:
-    """All that comes out of each; they are closed then."""
+    """Read each stream to its end, and close it."""
     found = {stream: bytearray() for stream in streams}
     latest = time.monotonic() + WAIT_SECONDS
     with selectors.DefaultSelector() as selector:
@@ -145,5 +147,16 @@ def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65536)
     except OSError:
-        # A terminal's end is an error on Linux, once the last process that has it open is gone.
+        # On Linux, reading a terminal fails once the last process that had it open is gone.
         return b""
+
+
+SERVERS = {
+    "LAKECTL_SERVER_ENDPOINT_URL": "http://lake.example",
+    "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": "AKIA",
+    "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": "lake/secret+1",
+    "CONDUCTOR_SERVER_URL": "https://user:in-the-url@conductor.example/api",
+    "CONDUCTOR_AUTH_KEY": "key",
+    "CONDUCTOR_AUTH_SECRET": "conductor-secret",
+}
+"""An environment with both servers, and secrets wherever one is possible."""

@@ -1,12 +1,12 @@
-"""Where the processes of the tests come from: a Python that has imported what they need, and is forked for each.
+"""A fork server for the processes of the tests: a Python that has imported what they need, forked for each of them.
 
 A new Python takes up to half a second of a core to import it all, and a test run starts hundreds of workers and commands.
-The nursery runs nothing of its own and has one thread, and whoever was forked goes on as a program from its first line to
-the exit of its Python: so it is as good as a new process.  New processes are what the pages of the documentation and the
-wheel's tests run, commands that are watched while they run, and those whose environment makes another Python of them
-(`is_like_ours`).
+The fork server runs nothing else and has one thread, and a forked process runs a program from its first line to the exit of
+its Python: so it is as good as a new process.  Tests use really new processes for the pages of the documentation and the
+wheel, for commands that are watched while they run, and for environments that change how Python itself starts
+(`starts_like_this_process`).
 
-A process that has ended is not reaped before its exit code is asked for, so that its pid stays its own.
+A process that has ended is reaped when its exit code is requested, so its pid is not reused before.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Streams = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
-    """What a process begins with, besides its three streams."""
+class Launch:
+    """The program, arguments, environment and folder of a new process."""
 
     program: Literal["worker", "perago", "host"]
     arguments: tuple[str, ...]
@@ -43,8 +43,8 @@ class Birth:
     folder: Path = REPOSITORY_ROOT
 
 
-def is_like_ours(environ: Mapping[str, str]) -> bool:
-    """Whether a Python that is started in this environment is like the nursery: it reads these as it starts."""
+def starts_like_this_process(environ: Mapping[str, str]) -> bool:
+    """Return whether Python reads the same variables at its start in this environment as the fork server did."""
     return _read_at_start(environ) == _read_at_start(os.environ)
 
 
@@ -57,22 +57,22 @@ def _read_at_start(environ: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(slots=True, eq=False)
 class Forked:
-    """A process that the nursery began, as `subprocess` would have it."""
+    """A process of the fork server, with the interface of `subprocess`."""
 
     pid: int
-    nursery: Nursery = field(repr=False)
+    fork_server: ForkServer = field(repr=False)
     returncode: int | None = None
-    _death: int = -1
+    _pidfd: int = -1
 
     def __post_init__(self) -> None:
-        self._death = os.pidfd_open(self.pid)
+        self._pidfd = os.pidfd_open(self.pid)
 
     def poll(self) -> int | None:
-        """Its exit code, once it has ended."""
+        """Return the exit code, or None while the process runs."""
         return self._ended(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, when it has ended."""
+        """Wait for the end of the process, and return its exit code."""
         if (code := self._ended(timeout)) is None:
             raise subprocess.TimeoutExpired(["forked", str(self.pid)], timeout or 0)
         return code
@@ -87,25 +87,25 @@ class Forked:
     def _ended(self, seconds: float | None) -> int | None:
         if self.returncode is not None:
             return self.returncode
-        death = select.poll()
-        death.register(self._death, select.POLLIN)
-        if death.poll(None if seconds is None else seconds * 1000):
-            self.returncode = self.nursery.exit_code_of(self.pid)
-            os.close(self._death)
+        ended = select.poll()
+        ended.register(self._pidfd, select.POLLIN)
+        if ended.poll(None if seconds is None else seconds * 1000):
+            self.returncode = self.fork_server.exit_code_of(self.pid)
+            os.close(self._pidfd)
         return self.returncode
 
 
-class Nursery:
-    """The test's end of it."""
+class ForkServer:
+    """The test's connection to a fork server."""
 
     def __init__(self, line: socket.socket) -> None:
         self._socket = line
         self._line = Connection(os.dup(line.fileno()))
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
 
     @classmethod
-    def of_this_process(cls) -> Nursery:
-        """One whose children are as this process is now, which has one thread; it ends with this process."""
+    def of_this_process(cls) -> ForkServer:
+        """Fork a server whose children start as this single-threaded process is now; it ends with this process."""
         ours, theirs = socket.socketpair()
         if os.fork() == 0:
             ours.close()
@@ -113,16 +113,16 @@ class Nursery:
         theirs.close()
         return cls(ours)
 
-    def begin(self, birth: Birth, streams: Streams) -> Forked:
-        """Begin a process with these as its standard streams; the caller closes its own ends."""
-        with self._asking:
-            self._line.send(birth)
+    def begin(self, launch: Launch, streams: Streams) -> Forked:
+        """Start a process with these standard streams; the caller closes its own ends."""
+        with self._lock:
+            self._line.send(launch)
             socket.send_fds(self._socket, [b"."], streams)
             return Forked(self._line.recv(), self)
 
     def exit_code_of(self, pid: int) -> int:
-        """How a process that has ended did so."""
-        with self._asking:
+        """Return the exit code of a process that has ended."""
+        with self._lock:
             self._line.send(pid)
             code: int = self._line.recv()
         return code
@@ -133,8 +133,8 @@ class Nursery:
 
 
 @cache
-def nursery() -> Nursery:
-    """The one of this test process."""
+def fork_server() -> ForkServer:
+    """Return the fork server of this test process."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
@@ -144,13 +144,13 @@ def nursery() -> Nursery:
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
         )
-    made = Nursery(ours)
+    made = ForkServer(ours)
     atexit.register(process.wait)
     atexit.register(made.close)
     return made
 
 
-# --- in the nursery --------------------------------------------------------------------------------------------------
+# --- in the fork server -----------------------------------------------------------------------------------------------
 
 NEEDED = (
     "perago.__main__",
@@ -165,18 +165,18 @@ NEEDED = (
 
 
 def main(descriptor: str) -> int:
-    """Import what is needed, and serve."""
-    # Here, since a Python that a worker spawns imports this module, and needs little of it.
+    """Import everything that is needed, then serve."""
+    # Not at the top: a Python that a worker spawns imports this module, and needs little of it.
     for name in NEEDED:
         import_module(name)
     return serve(socket.socket(fileno=int(descriptor)))
 
 
 def serve(passed: socket.socket) -> int:
-    """Begin processes and tell how they ended, until nobody asks any more; returns in each of the processes too."""
+    """Start processes and report their exit codes until the connection closes; returns in each of the processes too."""
     line = Connection(os.dup(passed.fileno()))
     gc.collect()
-    # What is here is here for good: looking at it again in every process would copy its memory.
+    # Everything here stays: collecting it again in every process would copy its memory.
     gc.freeze()
     while True:
         try:
@@ -190,44 +190,44 @@ def serve(passed: socket.socket) -> int:
         if (pid := os.fork()) == 0:
             line.close()
             passed.close()
-            return _be(asked, streams)
+            return _run_program(asked, streams)
         for stream in streams:
             os.close(stream)
         line.send(pid)
 
 
-def _be(birth: Birth, streams: list[int]) -> int:
-    """Be a program of its own, with the environment, the folder and the streams that it was given."""
+def _run_program(launch: Launch, streams: list[int]) -> int:
+    """Run the program with its environment, folder and streams."""
     os.environ.clear()
-    os.environ.update(birth.environ)
+    os.environ.update(launch.environ)
     time.tzset()
-    os.chdir(birth.folder)
-    _take(streams)
-    if birth.program == "host":
-        from tests.support.processes.process_jobs import work
+    os.chdir(launch.folder)
+    _replace_streams(streams)
+    if launch.program == "host":
+        from tests.support.processes.worker_main import work
 
         line = Connection(os.dup(0))
-        # What it starts would inherit its first stream, and keep the line open when it is gone.
+        # Its children would inherit the first stream, and keep the connection open after its end.
         with open(os.devnull) as nothing:
             os.dup2(nothing.fileno(), 0)
         return work(line)
-    if birth.program == "worker":
+    if launch.program == "worker":
         from perago.runtime.process.process_setup import mark_main_program
         from tests.support.processes import worker_main
 
         mark_main_program()
-        return worker_main.main(*birth.arguments)
-    # As after `python -m perago`: what it is called, where it looks for modules, and what its children import again.
+        return worker_main.main(*launch.arguments)
+    # As after `python -m perago`: its name, its module path, and what its children import again.
     program = import_module("perago.__main__")
     sys.modules["__main__"] = program
-    sys.argv[:] = [str(program.__file__), *birth.arguments]
-    sys.path[0] = str(birth.folder)
+    sys.argv[:] = [str(program.__file__), *launch.arguments]
+    sys.path[0] = str(launch.folder)
     program.main()
     return 0
 
 
-def _take(streams: list[int]) -> None:
-    """Read and write these, buffered as a new Python has it."""
+def _replace_streams(streams: list[int]) -> None:
+    """Use these as standard streams, buffered as in a new Python."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)

@@ -1,4 +1,4 @@
-"""Work done in a forked child: as a user for whom permissions count, or cut short as by a kill."""
+"""Work in a forked child: as an ordinary user, or killed at a chosen system call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CUT = 99
 
 
 def as_an_ordinary_user(folder: Path, work: Callable[[], None]) -> str:
-    """What `work` raises in a child that is in `folder` and not root; empty where it raises nothing."""
+    """Return what `work` raises in a child that is in `folder` and not root, or ""."""
 
     def as_nobody() -> None:
         os.chdir(folder)
@@ -25,7 +25,7 @@ def as_an_ordinary_user(folder: Path, work: Callable[[], None]) -> str:
 
 
 def killed_before_call(number: int, folder: Path, work: Callable[[], None]) -> bool:
-    """Run `work` in a child that dies before its nth call to the system about `folder`; tells whether it got there."""
+    """Run `work` in a child that dies before its nth system call on files; returns whether it got there."""
 
     def watched() -> None:
         seen = 0
@@ -47,7 +47,7 @@ def killed_before_call(number: int, folder: Path, work: Callable[[], None]) -> b
 
 
 def in_a_child(work: Callable[[], None]) -> str:
-    """What `work` raises in a forked child, or `KILLED`."""
+    """Return what `work` raises in a forked child, or `KILLED`."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

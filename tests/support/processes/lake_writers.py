@@ -1,4 +1,4 @@
-"""What the other processes of the embedded lake's tests run; a module of its own so that they can import it."""
+"""Writers that tests of the embedded lake run in other processes, which import this module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPOSITORY = "written"
 
 
 def upload_of(folder: Path, path: str, data: bytes) -> Upload:
-    """An upload of these bytes, from a file of its own."""
+    """Return an upload of these bytes, from a new file."""
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / hashlib.sha256(path.encode()).hexdigest()
     source.write_bytes(data)
@@ -23,7 +23,7 @@ def upload_of(folder: Path, path: str, data: bytes) -> Upload:
 
 
 def publish(lake: LocalLake, upload: Upload, branch: str, head: str) -> str:
-    """One attempt's calls: stage a file on `head` and merge it; the merge commit."""
+    """Stage a file on `head` and merge it, as an attempt does; returns the merge commit."""
     lake.create_branch(REPOSITORY, branch, head)
     try:
         lake.upload(REPOSITORY, branch, [upload])
@@ -34,10 +34,10 @@ def publish(lake: LocalLake, upload: Upload, branch: str, head: str) -> str:
 
 
 def write_until_killed(lake_folder: Path, scratch: Path, run: int, acknowledged: Connection) -> None:
-    """Commit to main and publish by merge, in turns, and write each commit's id to a pipe once it is acknowledged."""
+    """Commit to main and publish by merge, in turns; send each acknowledged commit's id to a pipe."""
     lake = LocalLake(lake_folder)
     for number in count():
-        # Every third object is large enough to be a file of its own.
+        # Every third object is large enough to be stored as a file.
         data = b"%d/%d " % (run, number) * (5000 if number % 3 == 0 else 1)
         upload = upload_of(scratch, f"run-{run % 10}/file-{number % 20}", data)
         if number % 2:
@@ -49,7 +49,7 @@ def write_until_killed(lake_folder: Path, scratch: Path, run: int, acknowledged:
 
 
 def publish_many(lake_folder: Path, scratch: Path, writer: int, files: int) -> None:
-    """Publish that many files, each on the newest head, and go again when another writer was first."""
+    """Publish that many files, each on the newest head; retry when another writer was first."""
     lake = LocalLake(lake_folder)
     landed = []
     tries = count()

@@ -1,7 +1,7 @@
-"""A process that fills a workdir from a server's listing and takes its result, and says how far its memory grew.
+"""A process that fills a workdir from a server's listing, reads its result, and prints how much its memory grew.
 
-Run by `test_memory`, since what a process once had of memory stays its peak.  Object bytes come from the cache: all
-objects are empty, and their checksums and paths are strings of their own as in any listing.
+`test_memory` runs it, because the peak memory of a process never falls again.  Object bytes come from the cache: all
+objects are empty, but their checksums and paths are separate strings, as in any listing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EMPTY = hashlib.md5(b"", usedforsecurity=False).hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class Keyless:
-    """A server that asks for no keys."""
+    """A server that accepts any keys."""
 
     url: str
     access_key_id: str = "id"
@@ -32,7 +32,7 @@ class Keyless:
 
 
 def peak_kib() -> int:
-    """The most memory that this process ever had."""
+    """Return the peak memory of this process."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 

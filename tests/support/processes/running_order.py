@@ -1,13 +1,14 @@
-"""Which tests run side by side, and in which order: what takes long begins first, and what waits runs beside what computes.
+"""The order of the tests: long ones start first, and those that wait run beside those that compute.
 
-Tests that share something costly are a group, which one worker of the runner takes as a whole; every other test is alone.
-Some are heavy: they keep the cores busy for as long as they run.  More workers than cores pay because most others wait, for
-a lease, a process or a server; so only as many heavy ones run at once as keep the cores busy (`xdist_scheduler.py`).
+Tests that share something expensive form a group, which one worker runs as a whole; every other test is alone.
+Some tests are heavy: they keep the cores busy as long as they run.  More workers than cores pay off because most others
+wait, for a lease, a process or a server; so only as many heavy ones run at once as keep the cores busy
+(`xdist_scheduler.py`).
 """
 
 from __future__ import annotations
 
-# Tests of one path that share what a fixture makes, a JVM or servers, and run on one worker one after the other.
+# Tests that share what a fixture starts, a JVM or servers, and run one after the other on one worker.
 GROUPS = {
     "tests/spark/test_standalone.py": "standalone",
     "tests/spark/test_start_cluster.py": "standalone",
@@ -18,11 +19,11 @@ GROUPS = {
     "tests/test_ci_skips.py": "in_ci",
     "tests/cli/test_bodies.py": "bodies",
     "tests/cli/test_init_wheel.py": "wheel",
-    "tests/lake/lakefs/test_presigned.py": "past",
+    "tests/lake/lakefs/test_presigned.py": "presigned",
     "tests/test_dev_servers_production.py": "backing",
     "tests/ui/": "browser",
 }
-# What takes long begins first, so that nothing long is left for the end: minutes, then some of no time, then seconds.
+# Long tests start first, so that none is left for the end: those of minutes, then a few quick ones, then those of seconds.
 LONGEST = (
     "tests/spark/test_listening.py::test_the_demonstration",
     "tests/spark/test_docs_page.py",
@@ -57,7 +58,7 @@ LONG = (
     "tests/scenarios/test_interleavings.py",
     "tests/scenarios/test_random_histories.py",
 )
-# Behind them in the queues of the workers; see `_turn`.
+# Behind them in the queues of the workers; see `turn_of`.
 QUICK = "tests/protocol/test_publication.py"
 HEAVY = (
     "tests/spark/",
@@ -71,21 +72,21 @@ HEAVY_AT_ONCE = 3
 
 
 def group_of(nodeid: str) -> str:
-    """What one worker runs as a whole: the name of what a group shares, or a test that is alone."""
+    """Return the group that one worker runs as a whole; for a test that is alone, its own id."""
     alone = nodeid.startswith(LONGEST)
     found = [name for path, name in GROUPS.items() if nodeid.startswith(path) and not alone]
     return found[0] if found else nodeid
 
 
 def is_heavy(nodeid: str) -> bool:
-    """Whether a test takes a core for as long as it runs, or more."""
+    """Return whether a test keeps a core or more busy as long as it runs."""
     return nodeid.startswith(HEAVY)
 
 
 def turn_of(nodeid: str) -> int:
-    """The place in the order.
+    """Return the place in the order.
 
-    The runner hands each worker two tests at once: behind one that takes minutes there should be one that is quick.
+    The scheduler gives each worker two tests at once: behind one that takes minutes there should be a quick one.
     """
     order = (*LONGEST, *GROUPS, QUICK, *LONG)
     return next((turn for turn, start in enumerate(order) if nodeid.startswith(start)), len(order))

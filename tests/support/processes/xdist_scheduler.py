@@ -1,4 +1,4 @@
-"""How tests are handed to the workers of pytest-xdist: groups whole, and only so many heavy ones at once.
+"""The pytest-xdist scheduler: a group goes to one worker as a whole, and few heavy tests run at once.
 
 (pytest 9.2 gives xdist 3.8 no way to see the mark `xdist_group`, so groups go by the names of the tests.)
 """
@@ -13,10 +13,10 @@ from tests.support.processes.running_order import HEAVY_AT_ONCE, group_of, is_he
 
 
 class Groups(LoadScopeScheduling):
-    """Takes them in their order, but passes over heavy ones while enough of those are under way."""
+    """Assigns groups in order, but skips heavy ones while enough of those are running."""
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
-        """Forget a group that is over, too: all that a worker has is looked through after every test."""
+        """Forget a finished group, too: xdist goes through everything a worker has after every test."""
         super().mark_test_complete(node, item_index, duration)
         group = group_of(self.registered_collections[node][item_index])
         if all(self.assigned_work[node][group].values()):
@@ -35,5 +35,5 @@ class Groups(LoadScopeScheduling):
 
 
 def _are_heavy(tests: dict[str, bool]) -> bool:
-    """Whether a group is heavy: all of its tests are, or none."""
+    """Return whether a group is heavy: all of its tests are, or none."""
     return is_heavy(next(iter(tests)))

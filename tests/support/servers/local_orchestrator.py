@@ -1,4 +1,4 @@
-"""The embedded orchestrator on a file of a test's own."""
+"""The embedded orchestrator on a test's own file, and short forms of its calls."""
 
 from __future__ import annotations
 

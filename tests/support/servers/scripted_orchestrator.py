@@ -1,14 +1,27 @@
-"""Attempts for tests that need no server, and an orchestrator that follows a script."""
+"""Workers without servers: attempts, a scripted orchestrator, a backend that nothing opens, a result sender."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
-from perago.orchestrator.base import Assignment
+from perago.declare.task import TaskDefinition
+from perago.lake.base import Lake
+from perago.lake.local.lake import LocalLake
+from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.attempt import Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
+from perago.runtime.attempt.place import OpenPlace
+from perago.runtime.execution_result import DeliveryResult
+from perago.runtime.worker.job_scheduler import JobScheduler
+from perago.runtime.worker.outbox import Outbox
+from perago.runtime.worker.result_sender import SECOND_LOOK_SECONDS, ResultSender
+from perago.settings import Settings
 
 WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "a" * 64}
 
@@ -28,10 +41,10 @@ def snapshot(attempt: Attempt, status: str = "IN_PROGRESS") -> AttemptSnapshot:
 Step = Callable[..., Any]
 
 
-class Scripted:
+class ScriptedOrchestrator:
     """An orchestrator that answers each call with the next entry of its script; the last entry stays.
 
-    An entry that is an exception is raised.  `calls` holds what was asked; `used_up` tells when a script is at its end.
+    An entry that is an exception is raised.  `calls` records every call; `used_up` is set when a script has reached its end.
     """
 
     def __init__(self, **scripts: Sequence[Any]) -> None:
@@ -74,3 +87,52 @@ class Scripted:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class NoBackend:
+    """The backend of a worker whose executors are never started; nothing may open it."""
+
+    settings: Settings
+    embedded: bool = True
+
+    def working_in(self, folder: Path) -> NoBackend:
+        return self
+
+    def open_ports(self) -> tuple[Lake, Orchestrator]:
+        raise AssertionError("nothing is started here")
+
+    def open_places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
+        raise AssertionError("nothing is started here")
+
+
+CLAIM = "perago-claim-x"
+
+
+@contextmanager
+def claimed_lake(folder: Path) -> Iterator[LocalLake]:
+    """Open a lake with a repository `songs` and a claim in it."""
+    with closing(LocalLake(folder)) as made:
+        made.create_repository("songs")
+        made.create_branch("songs", CLAIM, "main")
+        yield made
+
+
+@contextmanager
+def running_sender(
+    orchestrator: Any,
+    lake: Any,
+    root: Path,
+    *,
+    mask: Callable[[str], str] = str,
+    reason_limit: int = 500,
+    second_look_seconds: float = SECOND_LOOK_SECONDS,
+) -> Iterator[tuple[ResultSender, SimpleQueue[DeliveryResult]]]:
+    """Run a result sender on one thread; yields it with the queue of what it delivered."""
+    delivered: SimpleQueue[DeliveryResult] = SimpleQueue()
+    with JobScheduler("test", threads=1) as table:
+        sender = ResultSender(
+            *(orchestrator, lake, Outbox(root), table, "worker", reason_limit, delivered.put, mask),
+            second_look_seconds=second_look_seconds,
+        )
+        yield sender, delivered

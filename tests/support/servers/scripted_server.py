@@ -1,4 +1,4 @@
-"""An HTTP server for faults that a healthy Conductor does not show: each test says what it answers."""
+"""An HTTP server for faults that a healthy Conductor does not show: each test scripts the answers."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ NGINX = (
 
 @dataclass(slots=True)
 class ScriptedServer:
-    """Where it listens, and what it has seen."""
+    """The server's address, and the requests and connections it has seen."""
 
     url: str
     requests: list[Request] = field(default_factory=list)
     connections: set[int] = field(default_factory=set)
 
     def seen(self, method: str, path: str) -> list[Request]:
-        """The requests of one kind, in order."""
+        """Return the requests with this method and path, in order."""
         return [request for request in self.requests if (request.method, request.path) == (method, path)]
 
 
 @contextmanager
 def scripted(answer: Script) -> Iterator[ScriptedServer]:
-    """A server on a free port that answers by `answer`; a dict or list is sent as JSON."""
+    """Run a server on a free port that answers by `answer`; a dict or list is sent as JSON."""
     http = _Server(("127.0.0.1", 0), BaseHTTPRequestHandler)
     server = ScriptedServer(f"http://127.0.0.1:{http.server_port}/api")
     http.RequestHandlerClass = _handler(server, answer)
@@ -63,7 +63,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Keep silent about clients that gave up waiting."""
+        """Do not log clients that gave up waiting."""
 
 
 def _handler(server: ScriptedServer, answer: Script) -> type[BaseHTTPRequestHandler]:
@@ -95,6 +95,6 @@ def _handler(server: ScriptedServer, answer: Script) -> type[BaseHTTPRequestHand
         do_GET = do_POST = do_PUT = _serve
 
         def log_message(self, format: str, *args: object) -> None:
-            """Keep silent."""
+            """Do not log requests."""
 
     return Handler

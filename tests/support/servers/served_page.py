@@ -1,7 +1,9 @@
-"""The page, served for real on a free port, and a program that asks it."""
+"""The page of `perago ui`, served on a free port to an HTTP client, and the browser that tests and benches use."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +18,10 @@ from perago.ui.server import serving
 
 
 @contextmanager
-def asking(
+def served_page(
     root: Path, open_lake: Callable[[], Lake | None] = lambda: None, *, token: str | None = None
 ) -> Iterator[httpx.Client]:
-    """Ask the page of a root; with a token it is bound to all of this machine's addresses."""
+    """Serve the page of a root to a client; with a token it listens on all addresses of this machine."""
     site = Site(Embedded(load_settings({}, root=root)), open_lake, where="here")
     host = "127.0.0.1" if token is None else "0.0.0.0"
     with (
@@ -27,3 +29,9 @@ def asking(
         httpx.Client(base_url=f"http://127.0.0.1:{served.port}", trust_env=False, timeout=60) as client,
     ):
         yield client
+
+
+def chromium() -> str | None:
+    """Return the configured Chromium, else Debian's; its headless shell renders the same in half the CPU time."""
+    programs = map(shutil.which, ("chromium-headless-shell", "chromium"))
+    return os.environ.get("PERAGO_CHROMIUM") or next(filter(None, programs), None)

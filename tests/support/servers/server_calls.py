@@ -1,6 +1,6 @@
-"""Server calls by name: what a proxy saw of one attempt, and what docs/publication.md says of it.
+"""Server calls by name: those a proxy saw of one attempt, and those docs/publication.md lists.
 
-A name is a method and a path in which everything that differs from attempt to attempt is called by what it is, so that two
+A name is a method and a path with placeholders for everything that differs between attempts, so that two
 attempts of one task have the same names.  The API of lakeFS is named from its repository on, and its S3 gateway by `s3:`.
 """
 
@@ -17,10 +17,10 @@ from tests.support.faults.proxy import Answered
 PAGE = Path(__file__).parents[3] / "docs" / "publication.md"
 HEADING = "## The calls of one attempt"
 FENCES = ("proven", "soft")
-"""The last columns of the page's table: behind a fence that the server was seen to hold, and without one."""
+"""The last columns of the page's table: with a fence that was proven to hold, and without one."""
 SUM = "all"
 LAST = frozenset({"DELETE /branches/{claim}", "DELETE /branches/{staging}", "POST /tasks/{task}/log"})
-"""What comes after the result: once these are answered, an attempt makes no more calls."""
+"""Calls after the result: once these are answered, an attempt makes no more calls."""
 
 _FIRST_COUNT = 3
 
@@ -46,7 +46,7 @@ _RULES = tuple(
 
 
 def named(line: str) -> str:
-    """The name of a call, from its `METHOD path`; an unknown path stays as it is, so that it is seen."""
+    """Return the name of a call from its `METHOD path`; an unknown path stays as it is, so that it shows."""
     method, _, address = line.partition(" ")
     path = unquote(urlsplit(address).path)
     for pattern, name in _RULES:
@@ -59,7 +59,7 @@ def named(line: str) -> str:
 
 
 def calls(answered: Iterable[Answered]) -> Counter[str]:
-    """The calls by name; a poll that brought no task belongs to no attempt, nor does asking whether a poll would."""
+    """Count the calls by name; empty polls and queue sizes belong to no attempt."""
     return Counter(named(one.line) for one in answered if not _brought_nothing(one))
 
 
@@ -68,7 +68,7 @@ def _brought_nothing(one: Answered) -> bool:
 
 
 def on_the_page(kind: str) -> Counter[str]:
-    """What the page's table says of an attempt of that kind, by name; a call may be in several rows."""
+    """Count the calls in the page's table for an attempt of that kind; a call may be in several rows."""
     found: Counter[str] = Counter()
     for call, count in _rows(kind):
         found[call] += count
@@ -77,7 +77,7 @@ def on_the_page(kind: str) -> Counter[str]:
 
 
 def sum_on_the_page(kind: str) -> int:
-    """The sum that the table's last row shows."""
+    """Return the sum in the table's last row."""
     return dict(_rows(kind))[SUM]
 
 

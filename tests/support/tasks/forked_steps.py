@@ -1,6 +1,6 @@
-"""The tasks of the fork tests: eight writers that publish side by side below one prefix, and one that sees all of it.
+"""The tasks of the fork tests: eight writers that publish concurrently below one prefix, and a reader of all of it.
 
-Each writer sees the common input and a table of its own, and leaves one part file there whose name no other execution has.
+Each writer sees the common input and its own table, and writes one part file there with a unique name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTROLS = TaskControls(
 
 
 class Params(BaseModel):
-    """`crowd` bodies meet in the folder `gate` before any of them goes on; without a gate nobody waits."""
+    """`crowd` bodies wait for each other in the folder `gate`; without a gate none waits."""
 
     gate: str = ""
     crowd: int = 1
@@ -42,13 +42,13 @@ class Nothing(BaseModel):
 
 
 class Seen(BaseModel):
-    """What the joined step found: each part file and what is in it."""
+    """The part files that the joined step found, with their contents."""
 
     parts: dict[str, str]
 
 
 def meet(params: Params) -> None:
-    """Wait until as many bodies as make a crowd have begun."""
+    """Wait until `crowd` bodies have started."""
     if not params.gate:
         return
     gate = Path(params.gate)
@@ -58,7 +58,7 @@ def meet(params: Params) -> None:
 
 
 def declare(number: int) -> None:
-    """One writer."""
+    """Declare one writer."""
 
     @task(
         name=f"forked_{number}_{SUFFIX}",
@@ -93,6 +93,6 @@ for _number in range(EIGHT):
     controls=CONTROLS,
 )
 def joined(workspace: Path, params: Nothing) -> Seen:
-    """Tell what all of them made."""
+    """Return the part files of all writers."""
     parts = sorted(workspace.glob("t*/part-*"))
     return Seen(parts={part.relative_to(workspace).as_posix(): part.read_text() for part in parts})

@@ -32,7 +32,7 @@ class Written(BaseModel):
     ),
 )
 def write_squares(workspace: SparkWorkspace, params: Write) -> Written:
-    """Write 8 files; the first row of the fifth kills the executor while the flag is there."""
+    """Write 8 files; the first row of the fifth kills the executor as long as the flag exists."""
     executor, flag = os.getpid(), Path(params.flag)
 
     def square(number):

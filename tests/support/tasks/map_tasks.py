@@ -1,4 +1,4 @@
-"""Tasks for maps: a row that fails until it is told not to, one that ends its process, one that waits inside its body."""
+"""Tasks for maps: rows that fail until a file exists, kill their process, or wait inside the body."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LONGEST_WAIT = 300.0
 class Song(BaseModel):
     title: str
     fails_without: str = ""
-    """A file; the row fails as long as it is not there."""
+    """A file; the row fails until it exists."""
     kills: bool = False
     waits_for: str = ""
-    """A file; the body waits for it, and says in `<file>.inside` which processes it is in."""
+    """A file; the body waits for it, and writes its process ids to `<file>.inside`."""
 
 
 class Tagged(BaseModel):

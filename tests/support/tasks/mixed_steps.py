@@ -22,7 +22,7 @@ class Rows(BaseModel):
     controls=CONTROLS,
 )
 def plain(workspace: Path, params: Params) -> Made:
-    """What the params say; where it is to leave once, its second execution does not."""
+    """Do what the params say; for "leave once", only the first execution leaves."""
     left = Path(os.environ["TEST_NOTES"] + ".left")
     if params.do == "leave once" and not left.exists():
         left.touch()
@@ -37,6 +37,6 @@ def plain(workspace: Path, params: Params) -> Made:
     controls=CONTROLS,
 )
 def on_spark(workspace: SparkWorkspace, params: Rows) -> Made:
-    """Write a table; tells the master that its session has."""
+    """Write a table, and return the master of the session."""
     workspace.write(workspace.spark.range(params.rows).coalesce(1), "numbers")
     return Made(said=workspace.spark.sparkContext.master)

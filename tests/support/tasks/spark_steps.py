@@ -25,7 +25,7 @@ class Written(BaseModel):
     controls=CONTROLS,
 )
 def write_numbers(workspace: SparkWorkspace, params: Numbers) -> Written:
-    """Write a table; where it is to fail, in a Spark worker."""
+    """Write a table, or fail in a Spark worker if the params ask for it."""
 
     def bad(number):
         raise ValueError(f"bad number {number}")

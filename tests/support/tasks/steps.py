@@ -1,6 +1,6 @@
-"""The tasks of the worker tests.  Their names carry a suffix, so that tests on one Conductor never meet.
+"""The tasks of the worker tests.  A suffix in their names separates tests that share one Conductor.
 
-What a body does is up to its params; it notes that it ran in the file of TEST_NOTES.
+The params decide what a body does; each run of a body is noted in the file TEST_NOTES.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Made(BaseModel):
 
 
 class Tee:
-    """What a careless body leaves in `sys.stdout`: it can be written to, and no more."""
+    """A stream that a careless body leaves in `sys.stdout`: it only has `write`."""
 
     def write(self, text: str) -> int:
         return len(text)
@@ -153,13 +153,13 @@ def act(folder: Path, params: Params) -> Made:
 
 
 def forms_of_the_secret(environ: Mapping[str, str]) -> list[str]:
-    """The Conductor secret as it is, in a URL, and in a header."""
+    """Return the Conductor secret as it is, in a URL, and in a header."""
     key, secret = environ["CONDUCTOR_AUTH_KEY"], environ["CONDUCTOR_AUTH_SECRET"]
     return [secret, quote(secret, safe=""), b64encode(f"{key}:{secret}".encode()).decode().rstrip("=")]
 
 
 def hold_the_gil(seconds: float) -> None:
-    """Let no other Python thread run: the whole time is one regular expression."""
+    """Block all other Python threads by matching one regular expression all the time."""
     rounds, began = 20, time.monotonic()
     while True:
         one = time.monotonic()
@@ -167,13 +167,13 @@ def hold_the_gil(seconds: float) -> None:
         took = time.monotonic() - one
         if time.monotonic() - began + took >= seconds:
             return
-        # Each letter more takes twice as long.
+        # Every additional letter doubles the time.
         if took * 2 < seconds - (time.monotonic() - began):
             rounds += 1
 
 
 def declare(number: int) -> None:
-    """One task of the workflow."""
+    """Declare one task of the workflow."""
 
     @task(
         name=f"worker_step_{number}_{SUFFIX}",

@@ -6,12 +6,12 @@ from typing import Any
 
 
 def simple(reference: str, **fields: Any) -> dict[str, Any]:
-    """A SIMPLE step."""
+    """Return a SIMPLE step."""
     return {"name": "work", "taskReferenceName": reference, "type": "SIMPLE", **fields}
 
 
 def switch(reference: str, **fields: Any) -> dict[str, Any]:
-    """A SWITCH with one case."""
+    """Return a SWITCH with one case."""
     return {
         "name": "switch",
         "taskReferenceName": reference,
@@ -24,7 +24,7 @@ def switch(reference: str, **fields: Any) -> dict[str, Any]:
 
 
 def loop(reference: str, *body: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A DO_WHILE of two iterations."""
+    """Return a DO_WHILE of two iterations."""
     return {
         "name": "loop",
         "taskReferenceName": reference,
@@ -36,20 +36,20 @@ def loop(reference: str, *body: dict[str, Any], **fields: Any) -> dict[str, Any]
 
 
 def fork(reference: str, *branches: list[dict[str, Any]]) -> dict[str, Any]:
-    """A FORK_JOIN."""
+    """Return a FORK_JOIN."""
     return {"name": "fork", "taskReferenceName": reference, "type": "FORK_JOIN", "forkTasks": list(branches)}
 
 
 def join(reference: str, *on: str) -> dict[str, Any]:
-    """A JOIN."""
+    """Return a JOIN."""
     return {"name": "join", "taskReferenceName": reference, "type": "JOIN", "joinOn": list(on)}
 
 
 def noop(reference: str) -> dict[str, Any]:
-    """A step that does nothing: what ends an arm for its JOIN."""
+    """Return a step that does nothing, to end an arm before its JOIN."""
     return {"name": "done", "taskReferenceName": reference, "type": "NOOP"}
 
 
 def workflow(*tasks: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    """A workflow named `flow`."""
+    """Return a workflow named `flow`."""
     return {"name": "flow", "version": 1, "schemaVersion": 2, "tasks": list(tasks), **fields}

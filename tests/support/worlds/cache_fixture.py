@@ -1,4 +1,4 @@
-"""A cache with objects of a test's own."""
+"""A cache that a test fills with objects."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def md5(data: bytes) -> str:
 
 
 def key_of(data: bytes) -> ObjectKey:
-    """What the cache knows these bytes by."""
+    """Return the cache's key of these bytes."""
     return ObjectKey(REPOSITORY, md5(data), len(data))
 
 
-class Kept:
-    """A cache with a clock of its own, and the few moves of these tests."""
+class CacheFixture:
+    """A cache with a fake clock, and short forms of the calls that tests make."""
 
     def __init__(self, folder: Path, limit: int = 10**6) -> None:
         self.folder = folder
@@ -43,7 +43,7 @@ class Kept:
         self.names = itertools.count()
 
     def put(self, data: bytes, *, few: bool = False) -> str:
-        """Keep bytes as a download would."""
+        """Put bytes into the cache as a download does."""
         key = key_of(data)
         file = self.folder / f"file-{next(self.names)}"
         with open(create(str(file)), "wb") as download:
@@ -54,7 +54,7 @@ class Kept:
         return key.name
 
     def get(self, data: bytes) -> bytes | None:
-        """What the cache gives for these bytes' checksum."""
+        """Return what the cache holds under the checksum of these bytes."""
         part = self.folder / f"part-{next(self.names)}"
         if not self.cache.copy_out(key_of(data), str(part)):
             assert not part.exists()
@@ -62,11 +62,11 @@ class Kept:
         return part.read_bytes()
 
     def path(self, data: bytes) -> Path:
-        """Where these bytes are kept."""
+        """Return the file that holds these bytes."""
         [found] = self.folder.glob(f"cache/objects/*/{key_of(data).name}")
         return found
 
     def kept_bytes(self) -> int:
-        """What the folder really holds, the index aside."""
+        """Return the size of all files in the folder, except the index."""
         files = [*self.folder.glob("cache/objects/*/*"), *self.folder.glob("cache/notes/*")]
         return sum(file.stat().st_size for file in files)

@@ -1,4 +1,4 @@
-"""Time that the test moves: a clock, a timetable whose one job the test runs, and waiting for what other threads do."""
+"""Time that the test controls: a clock, a job that the test runs, and waiting for other threads."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any
 from perago.runtime.worker.job_scheduler import Job
 from perago.testing import Clock
 
-__all__ = ["LONGEST_WAIT", "Clock", "JobByHand", "eventually"]
+__all__ = ["LONGEST_WAIT", "Clock", "ManualJob", "eventually"]
 
 LONGEST_WAIT = 180.0
 
 
-class JobByHand:
-    """A timetable whose one job the test runs itself, at the times that it chooses."""
+class ManualJob:
+    """A job scheduler with one job, which the test runs at the times it chooses."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.job: Job = lambda: None
 
     def add(self, _key: object, job: Job) -> None:
-        """Keep the job; it runs when the test says so."""
+        """Keep the job until the test runs it."""
         self.job = job
 
     def run_after(self, seconds: float) -> float | None:
-        """Let time pass and run the job; returns when it wants to run again."""
+        """Advance the clock and run the job; returns the delay until its next run."""
         self.clock.now += seconds
         return self.job()
 
 
 def eventually(question: Callable[[], Any], what: str, longest: float = LONGEST_WAIT) -> Any:
-    """The first answer that is true; the test fails if none comes."""
+    """Return the first true answer; the test fails if none comes in time."""
     until = time.monotonic() + longest
     pause = 0.02
     while not (answer := question()):
-        assert time.monotonic() < until, f"waited {longest:.0f} s in vain: {what}"
+        assert time.monotonic() < until, f"waited {longest:.0f} s for nothing: {what}"
         time.sleep(pause)
-        # A question is often a call to a server, which should not spend its time on answering many of them.
+        # The question is often a call to a server, which should not be kept busy with it.
         pause = min(0.2, pause * 1.3)
     return answer

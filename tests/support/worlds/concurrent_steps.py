@@ -1,6 +1,6 @@
-"""Two workflow steps that publish to one branch: worlds, events between their calls, and the verdict on how it ended.
+"""Two workflow steps that publish to one branch: worlds, events between their calls, and the verdict at the end.
 
-The verdict reads the branch as a person would, commit by commit and file by file, and shares no code with what decides.
+The verdict reads the branch as a person would, commit by commit and file by file, and shares no code with the protocol.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _parts = itertools.count(1)
 
 
 def body(workspace: Path, params: Any) -> Made:
-    """A file of this execution's own, made from what the step reads."""
+    """Write a file that no other execution writes, from what the step reads."""
     name = f"part-{next(_parts)}"
     (workspace / "out").mkdir(exist_ok=True)
     (workspace / "out" / name).write_text(f"from {(workspace / 'input.txt').read_text()}")
@@ -34,7 +34,7 @@ def body(workspace: Path, params: Any) -> Made:
 
 
 def no_change(workspace: Path, params: Any) -> Made:
-    """A body that changes nothing."""
+    """Change nothing."""
     return Made(said="")
 
 
@@ -54,7 +54,7 @@ class Side:
         return f"{self.workflow}/step"
 
     def gated(self, task: TaskDefinition | None = None) -> Gated:
-        """An execution of the current attempt that stops before every call."""
+        """Return an execution of the current attempt that stops before every call."""
         given, assignment = task or self.task, self.current
 
         def run(lake: Any, orchestrator: Any) -> object:
@@ -67,7 +67,7 @@ class Side:
         return self.world.execute(self.task, self.current, pace=PACE)
 
     def retry(self) -> bool:
-        """The worker of the current attempt is found dead; whether another attempt follows."""
+        """Fail the current attempt, as if its worker had died; returns whether another attempt follows."""
         dead = Outcome("FAILED", reason="the worker is dead")
         self.world.orchestrator.complete(self.current.attempt, dead, worker_id="tests")
         polled = self.world.orchestrator.poll(self.task.name, worker_id="tests", count=1, wait_seconds=0)
@@ -77,13 +77,13 @@ class Side:
 
 
 def a_task(name: str, *, policy: str = "supersede", made: Any = body, **spec: Any) -> TaskDefinition:
-    """The task of a step that works below /<name> and publishes on top of others' commits."""
+    """Return the task of a step that works below /<name> and publishes on top of others' commits."""
     said = {"prefix": f"/{name}", "on_abandoned": policy, "on_advanced": "rebase", **spec}
     return make_task(made, name=f"make_{name}", retries=6, **said)
 
 
 def a_side(world: World, name: str, *, policy: str = "supersede", made: Any = body, **spec: Any) -> Side:
-    """A step that works below /<name>, or below `sees`, polled."""
+    """Start and poll a step that works below /<name>, or below `sees`."""
     sees = spec.pop("sees", name)
     task = a_task(name, policy=policy, made=made, **{"prefix": f"/{sees}", **spec})
     workflow = world.start(task)
@@ -100,7 +100,7 @@ def a_world(folder: Path, *, hard: bool = True) -> World:
 
 
 def finish(side: Side) -> None:
-    """All executions are over; a healthy worker does the rest of the step's retries."""
+    """Run the rest of the step's retries on a healthy worker, after all executions are over."""
     while side.world.workflow(side.workflow).running:
         if not side.retry():
             break
@@ -108,7 +108,7 @@ def finish(side: Side) -> None:
 
 
 def violations(world: World, *sides: Side, a: str, may_fail: bool = False) -> Iterator[str]:
-    """What is wrong with the branch and with what was accepted, in sentences."""
+    """Yield a sentence for everything that is wrong with the branch or with an accepted result."""
     chain = list(world.lake.log(world.repository, "main", 1000))[::-1]
     chain = chain[[commit.id for commit in chain].index(a) :]
     for one, two in itertools.pairwise(chain):
@@ -120,7 +120,7 @@ def violations(world: World, *sides: Side, a: str, may_fail: bool = False) -> It
 
 
 def _published(world: World, side: Side, chain: list[Commit]) -> Iterator[str]:
-    """Each publication stands on what the step had seen, changes only what is its own, and is its attempt's only one."""
+    """Check that each publication builds on what the step saw, changes only its own files, and is its attempt's only one."""
     seen, tasks = below(world, chain[0].id, side.prefix), set()
     for parent, commit in itertools.pairwise(chain):
         if commit.metadata.get(KEY) != side.key:
@@ -138,7 +138,7 @@ def _published(world: World, side: Side, chain: list[Commit]) -> Iterator[str]:
 
 
 def _accepted(world: World, side: Side, chain: list[Commit], *, may_fail: bool) -> Iterator[str]:
-    """What Conductor accepted is on the branch, is one attempt's result, and no attempt has covered it."""
+    """Check that the accepted result is on the branch, comes from one attempt, and was not overwritten by another."""
     state = world.workflow(side.workflow)
     if state.status != "COMPLETED":
         if not may_fail:
@@ -160,41 +160,41 @@ def _accepted(world: World, side: Side, chain: list[Commit], *, may_fail: bool) 
 
 
 def below(world: World, ref: str, prefix: str) -> Mapping[str, str]:
-    """The files of a folder at a ref."""
+    """Return the files of a folder at a ref."""
     return {path: text for path, text in world.files(ref).items() if path.startswith(prefix)}
 
 
-# --- what others do ----------------------------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------------------------
 
 Event = Callable[[World], None]
 
 
 def outside(world: World) -> None:
-    """Somebody commits where no step looks."""
+    """Commit a file that no step reads."""
     world.commit({"other.txt": f"other {next(_parts)}"})
 
 
 def inside(world: World) -> None:
-    """Somebody changes what the left step reads."""
+    """Change what the left step reads."""
     world.commit({"left/input.txt": f"left {next(_parts)}"})
 
 
 def there_and_back(world: World) -> None:
-    """Somebody changes what the left step reads, and takes it back."""
+    """Change what the left step reads, and revert it."""
     was = world.files()["left/input.txt"]
     world.commit({"left/input.txt": "for a moment"})
     world.commit({"left/input.txt": was})
 
 
 def takes_ours_back(world: World) -> None:
-    """Somebody removes what the left step has published."""
+    """Remove what the left step has published."""
     ours = [path for path in world.files() if path.startswith("left/out/")]
     if ours:
         world.commit(dict.fromkeys(ours))
 
 
 def a_barrier(world: World) -> None:
-    """A retry of another step sends a barrier: the record is renewed, the head is the same."""
+    """Send a barrier, as a retry of another step does: the record is renewed, the head is the same."""
     world.lake.barrier(world.repository, "main", 1)
 
 

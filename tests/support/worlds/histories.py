@@ -1,4 +1,4 @@
-"""What enumerated histories share: worlds on a lake with a server's order, stops at critical calls, and the verdict."""
+"""Enumerated histories: worlds on a lake with a server's order, stops at critical calls, and the verdict."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ CRITICAL = frozenset(
 POLICIES = ["replace", "supersede", "reuse"]
 
 History = tuple[str, World, str]
-"""What happened, the world it ended in, and the workflow's id."""
+"""A description, the world at the end, and the workflow's id."""
 
 
-def writing(said: str) -> Callable[[Path, Any], Made]:
-    """A body that publishes what it says."""
+def writing(text: str) -> Callable[[Path, Any], Made]:
+    """Return a body that publishes this text."""
 
     def body(workspace: Path, params: Any) -> Made:
-        (workspace / "result.txt").write_text(said)
-        return Made(said=said)
+        (workspace / "result.txt").write_text(text)
+        return Made(said=text)
 
     return body
 
@@ -67,19 +67,19 @@ class ClockGoesBack:
         return _scheduled_backwards(self._orchestrator.current(attempt))
 
 
-def _scheduled_backwards(told: Any) -> Any:
-    return replace(told, scheduled_time=10**15 - told.scheduled_time)
+def _scheduled_backwards(value: Any) -> Any:
+    return replace(value, scheduled_time=10**15 - value.scheduled_time)
 
 
 def fresh_world(folder: Path, *, hard: bool = True, clock_goes_back: bool = False) -> World:
-    """An embedded world in which a publish request can be in flight."""
-    # A copy of one that was made before: making its databases takes a quarter of a history's time.
-    return copied_world(_made_before(folder.parent), folder, hard=hard, clock_goes_back=clock_goes_back)
+    """Return an embedded world in which a publish request can be in flight."""
+    # Copied from a prepared world: creating its databases takes a quarter of a history's time.
+    return copied_world(_prepared_world(folder.parent), folder, hard=hard, clock_goes_back=clock_goes_back)
 
 
 def copied_world(made: Path, folder: Path, *, hard: bool = True, clock_goes_back: bool = False) -> World:
-    """A world like another one, which is closed."""
-    # The bytes only: no history goes by the times or the modes of files.
+    """Return a copy of a closed world."""
+    # Contents only: no history depends on the times or modes of files.
     shutil.copytree(made, folder, dirs_exist_ok=True, copy_function=shutil.copyfile)
     world = World(ServerOrder(LocalLake(folder / "lake"), hard=hard), "songs", folder)  # type: ignore[arg-type]
     if clock_goes_back:
@@ -88,13 +88,13 @@ def copied_world(made: Path, folder: Path, *, hard: bool = True, clock_goes_back
 
 
 def close_world(world: World) -> None:
-    """End a world, so that it can be copied."""
+    """Close a world, so that it can be copied."""
     world.orchestrator.close()
     world.lake.close()
 
 
-def _made_before(folder: Path) -> Path:
-    """A world in which nothing has happened yet, made for the first history of a folder."""
+def _prepared_world(folder: Path) -> Path:
+    """Return the folder of a world in which nothing has happened yet; the first history of a folder creates it."""
     made = folder / "made-before"
     if not made.exists():
         lake = LocalLake(made / "lake")
@@ -108,7 +108,7 @@ def _made_before(folder: Path) -> Path:
 def gated(
     world: World, definition: TaskDefinition, assignment: Assignment, overlap: Submit = run_inline
 ) -> Gated:
-    """An execution that stops before every call."""
+    """Return an execution that stops before every call."""
     return Gated(
         lambda lake, orchestrator: world.execute(
             definition, assignment, lake=lake, orchestrator=orchestrator, overlap=overlap
@@ -119,7 +119,7 @@ def gated(
 
 
 def advance(execution: Gated, stop: int | None) -> bool:
-    """Let it go on to its critical call of that number, counted from 0, or to its end; whether it came to a stop."""
+    """Run until critical call number `stop`, counted from 0, or to the end; returns whether it stopped there."""
     while not execution.ended:
         if execution.waiting in CRITICAL and stop is not None:
             if stop == 0:
@@ -130,18 +130,18 @@ def advance(execution: Gated, stop: int | None) -> bool:
 
 
 def advance_to(execution: Gated, call: str) -> bool:
-    """Let it go on until it waits at that call; whether it came there."""
+    """Run until the execution waits at that call; returns whether it got there."""
     while not execution.ended and execution.waiting != call:
         execution.grant("do")
     return not execution.ended
 
 
 def violations(found: Iterable[History], definition: TaskDefinition) -> Iterator[str]:
-    """What is wrong with each end: an output that is not on the branch, or a workflow that cannot end."""
+    """Yield what is wrong at the end of each history: an output that is not on the branch, or an unfinished workflow."""
     for where, world, workflow in found:
         state = world.workflow(workflow)
         while state.running:
-            # All executions are over: whatever is still open times out and is retried.
+            # All executions are over: what is still open times out and is retried.
             world.execute(definition, world.retry(definition))
             state = world.workflow(workflow)
         if state.status != "COMPLETED":

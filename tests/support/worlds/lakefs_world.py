@@ -1,4 +1,4 @@
-"""Worlds on the real lakeFS: behind the fence, behind a proxy that fails on purpose, on a protected branch."""
+"""Worlds on the real lakeFS: with a fence, behind a fault proxy, on a protected branch."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ INPUT = {"data/input.txt": "in", "data/deep/old.txt": "old", "database.txt": "no
 def opened(
     server: LakefsServer, folder: Path, *, url: str | None = None, **options: Any
 ) -> Iterator[LakeFSLake]:
-    """A lake on the server, or on a proxy before it, without waits between retries."""
+    """Open a lake on the server, or on a proxy at `url`, that does not wait between retries."""
     with lakefs_lake(server, folder / "cache", url=url, **{**WITHOUT_WAITING, **options}) as lake:
         yield lake
 
 
 @contextmanager
 def a_world(server: LakefsServer, repository: str, folder: Path) -> Iterator[World]:
-    """A world whose main holds what the scenarios work on."""
+    """Open a world whose main holds the input of the scenarios."""
     with opened(server, folder) as lake:
         world = World(lake, repository, folder)
         world.commit(INPUT)
@@ -43,12 +43,12 @@ def a_world(server: LakefsServer, repository: str, folder: Path) -> Iterator[Wor
 
 
 def fence(world: World) -> str:
-    """Put the fence on main; returns the head."""
+    """Install the fence on main; returns the head."""
     return Fence(world.lake).install(world.repository, "main").head
 
 
 def action_runs(server: LakefsServer, repository: str) -> list[str]:
-    """How the runs of actions on main ended, as the server lists them."""
+    """Return the status of every action run on main, as the server lists them."""
     found: list[str] = []
     after, more = "", True
     while more:
@@ -60,7 +60,7 @@ def action_runs(server: LakefsServer, repository: str) -> list[str]:
 
 
 def protect(server: LakefsServer, world: World) -> None:
-    """Protect main, and wait until the server has seen its own rule."""
+    """Protect main, and wait until the server applies the rule."""
     path = f"/repositories/{world.repository}/settings/branch_protection"
     server.call("PUT", path, [{"pattern": "main"}])
     until = time.monotonic() + 60
@@ -74,7 +74,7 @@ def protect(server: LakefsServer, world: World) -> None:
 
 
 def merge_by_hand(server: LakefsServer, world: World, files: Mapping[str, str]) -> str:
-    """A merge onto main that Perago has no part in; returns the commit it makes."""
+    """Merge into main without Perago; returns the merge commit."""
     world.lake.create_branch(world.repository, "feature", "main", hidden=False)
     world.commit(files, branch="feature")
     path = f"/repositories/{world.repository}/refs/feature/merge/main"
@@ -82,6 +82,6 @@ def merge_by_hand(server: LakefsServer, world: World, files: Mapping[str, str]) 
 
 
 def eight_at_once(work: Callable[[int], Any]) -> list[Any]:
-    """The results of eight calls on threads of their own."""
+    """Return the results of eight calls, each on its own thread."""
     with ThreadPoolExecutor(8) as pool:
         return list(pool.map(work, range(8)))

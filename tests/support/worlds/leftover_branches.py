@@ -1,4 +1,4 @@
-"""Branches that attempts left, and what a sweep says of them."""
+"""Branches that attempts left behind, and the verdicts of a sweep on them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ HOUR = 3600.0
 DAY = 24 * HOUR
 
 
-def begun(world: World, *, retries: int = 0) -> Assignment:
-    """An attempt in progress."""
+def attempt_in_progress(world: World, *, retries: int = 0) -> Assignment:
+    """Start an attempt and leave it in progress."""
     definition = make_task(retries=retries)
     world.start(definition)
     return world.poll(definition)
 
 
 def stage(world: World, attempt: Attempt, execution: str = "e1", *, commit: bool = True) -> str:
-    """A staging branch as an execution makes it."""
+    """Create a staging branch as an execution does."""
     name = staging_branch_name(attempt, execution)
     world.lake.create_branch(world.repository, name, "main")
     if commit:
@@ -42,7 +42,7 @@ def claim(world: World, attempt: Attempt) -> str:
 
 
 def verdicts(world: World, *, complete: bool = True, tags: bool = False, **changed: Any) -> list[Verdict]:
-    """What a sweep would do, asking the world's orchestrator unless told otherwise."""
+    """Return what a sweep would do; by default it asks the world's orchestrator."""
     lake = changed.get("lake", world.lake)
     owners = Owners(changed.get("orchestrators", [world.orchestrator]), complete=complete)
     leftovers = find_leftovers(lake, changed.get("repositories", [world.repository]), tags=tags)
@@ -50,5 +50,5 @@ def verdicts(world: World, *, complete: bool = True, tags: bool = False, **chang
 
 
 def sweep(world: World, **changed: Any) -> list[str]:
-    """Sweep, and name what went."""
+    """Sweep, and return the names of what was removed."""
     return [one.leftover.name for one, error in remove(world.lake, verdicts(world, **changed)) if not error]

@@ -1,4 +1,4 @@
-"""Maps for tests: one repository of whichever lake, a plan, and runners that share one run as executors would."""
+"""A world for maps: one repository of any lake, a plan, and row runners that share one run as executors do."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ STARTED = 1_800_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class OneLake:
-    """A lake that is open already, in place of a value that opens one."""
+class OpenLake:
+    """A backend whose lake is already open."""
 
     lake: Lake
     settings: Settings
@@ -34,7 +34,7 @@ class OneLake:
 
 
 @dataclass(slots=True)
-class Mapped:
+class MapWorld:
     """One run over the branch `main` of a repository."""
 
     lake: Lake
@@ -57,13 +57,13 @@ class Mapped:
     @property
     def plan(self) -> MapPlan:
         settings = load_settings({}, root=self.folder)
-        where = OneLake(self.lake, settings)
+        where = OpenLake(self.lake, settings)
         return MapPlan(
             self.run, STARTED, self.session, "tasks", self.folder, self.task.name, where, self.retries
         )
 
-    def resumed(self) -> Mapped:
-        """Another session of the same run."""
+    def resumed(self) -> MapWorld:
+        """Return another session of the same run."""
         return replace(self, session="session-2")
 
     @property
@@ -77,7 +77,7 @@ class Mapped:
     def runner(
         self, observe: Callable[[str], None] = lambda _step: None, lake: Lake | None = None
     ) -> RowRunner:
-        """What one executor process has."""
+        """Return the row runner of one executor process."""
         return RowRunner(
             self.plan,
             self.task,
@@ -90,9 +90,9 @@ class Mapped:
         )
 
     def history(self) -> list[Commit]:
-        """The branch, newest first."""
+        """Return the commits of main, newest first."""
         return list(self.lake.log(self.repository, "main", 100))
 
     def leftovers(self) -> list[str]:
-        """Perago's own branches that are still there."""
+        """Return the internal branches that still exist."""
         return [branch.name for branch in self.lake.branches(self.repository, "perago-")]

@@ -3,7 +3,7 @@
     begin   the client's own check of the head (hard reset, soft fence) → record and source are read
     swap    the record is the one that was read: done, whether or not the source is still there
             it was renewed meanwhile: start over, and the source must be there again
-    check   the client's own look at the parent of what a merge has made
+    check   the client reads the parent of the merge commit
 
 A commit, a publication and a barrier renew the record of their branch.  Dropping a branch renews nothing.
 """
@@ -26,7 +26,7 @@ _inside = itertools.count()
 
 
 class ServerOrder:
-    """A lake whose publications can be in flight; everything else is the embedded lake's."""
+    """A lake whose publications can be in flight; all other calls go to the embedded lake."""
 
     relocation_level: FenceLevel = "soft"
 
@@ -42,11 +42,11 @@ class ServerOrder:
         return "hard" if self._hard else "soft"
 
     def begin(self, name: str, arguments: tuple[Any, ...]) -> Swap:
-        """Send a publish request as far as the server's reading of record and source."""
+        """Send a publish request; returns when the server has read record and source."""
         return {"merge": self._begin_merge, "relocate": self._begin_relocate}[name](*arguments)
 
     def check(self, name: str, arguments: tuple[Any, ...], made: Any) -> Any:
-        """Take the answer to a publish request as the adapter does."""
+        """Check the answer to a publish request as the adapter does."""
         if name == "merge":
             repository, merge = arguments
             if self._lake.commit_at(repository, made).first_parent != merge.expected_head:

@@ -1,8 +1,9 @@
-"""A world for Spark tasks: that of the scenarios, with places on one session and one placement."""
+"""A world for Spark tasks: the scenarios' world, with places on one session and one placement."""
 
 from __future__ import annotations
 
 import os
+import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from perago.runtime.execution_result import ExecutionResult
 from perago.settings import load_settings
 from perago.spark.places import SparkPlaces
 from perago.spark.session import Sessions
+from tests.support.processes.processes import all_commands
 from tests.support.worlds.world import Made, Params, World
 
 __all__ = ["Made", "Params", "SparkWorld", "jobs_run", "make_spark_task"]
@@ -29,14 +31,14 @@ Body = Callable[[SparkWorkspace, Params], Made]
 
 
 def count_by_user(workspace: SparkWorkspace, params: Params) -> Made:
-    """The usual body: a table from a CSV."""
+    """Write a table from a CSV: the usual body."""
     events = workspace.read("raw", format="csv", header=True)
     workspace.write(events.groupBy("user").count().coalesce(1), "counts")
     return Made(said=params.text)
 
 
 def make_spark_task(body: Body = count_by_user, *, name: str = "make", **spec: Any) -> TaskDefinition:
-    """A Spark task around `body`; `spec` goes to its WorkspaceSpec (prefix /data unless said otherwise)."""
+    """Return a Spark task around `body`; `spec` goes to its WorkspaceSpec (prefix /data by default)."""
 
     @task(
         name=name,
@@ -60,10 +62,10 @@ class SparkWorld(World):
     sessions: Sessions
     placement: str
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    """The servers that the tasks' settings name: those of the lake."""
+    """The environment that the tasks' settings are loaded from; it names the lake's servers."""
 
     def task(self, body: Body = count_by_user, **spec: Any) -> TaskDefinition:
-        """A Spark task with this world's placement."""
+        """Return a Spark task with this world's placement."""
         return make_spark_task(body, placement=self.placement, **spec)
 
     @property
@@ -71,16 +73,16 @@ class SparkWorld(World):
         settings = load_settings(self.environ, root=self.folder / "root")
         return SparkPlaces(settings, self.sessions, embedded=self.placement == "local")
 
-    def around(self, **changed: Any) -> AttemptContext:
+    def attempt_context(self, **changed: Any) -> AttemptContext:
         made = AttemptContext(self.lake, self.orchestrator, self.root, open_place=self.places)
         return replace(made, **changed)
 
     def paths(self, ref: str = "main") -> list[str]:
-        """Every object's path."""
+        """Return the path of every object."""
         return [entry.path for entry in self.lake.list(self.repository, ref, "")]
 
     def rows(self, table: str, ref: str = "main") -> list[dict[str, Any]]:
-        """A Parquet table of a ref, read back through the lake's own listing and bytes."""
+        """Read a Parquet table of a ref through the lake's own listing and bytes."""
         folder = self.folder / f"read-{ref[:12]}-{table.replace('/', '-')}-{len(list(self.folder.iterdir()))}"
         download_table(self.lake, (self.repository, ref), table, folder)
         frame: DataFrame = self.sessions.get().read.parquet(str(folder))
@@ -88,7 +90,7 @@ class SparkWorld(World):
 
 
 def download_table(lake: Lake, where: tuple[str, str], table: str, folder: Path) -> None:
-    """Bring a table of a repository's ref to a folder, through the lake's own listing and bytes."""
+    """Download a table into a folder through the lake's own listing and bytes."""
     for entry in lake.list(*where, f"{table}/"):
         target = folder / entry.path.removeprefix(f"{table}/")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -96,21 +98,47 @@ def download_table(lake: Lake, where: tuple[str, str], table: str, folder: Path)
 
 
 def published_table(lake: Lake, repository: str, table: str, folder: Path) -> list[dict[str, Any]]:
-    """A Parquet table of main, read without Spark: for tests that need no session of their own."""
+    """Read a Parquet table of main without Spark, for tests without a session."""
     download_table(lake, (repository, "main"), table, folder)
     rows: list[dict[str, Any]] = parquet.read_table(folder).to_pylist()
     return rows
 
 
 def failed(settled: ExecutionResult) -> str:
-    """The reason of a FAILED outcome."""
+    """Return the reason of a FAILED outcome."""
     assert settled.outcome.status.startswith("FAILED"), settled.outcome
     assert settled.outcome.reason is not None
     return settled.outcome.reason
 
 
 def jobs_run(sessions: Sessions) -> int:
-    """How many jobs Spark has started in this session, as its own listener has counted them."""
+    """Return how many jobs Spark has started in this session, by its own listener."""
     context: Any = sessions.get().sparkContext._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     return int(context.statusStore().jobsList(None).size())
+
+
+USERS = [
+    "_temporary_notes.txt",
+    "_temporary",
+    "_temporary_tables/a.csv",
+    "__magic_tricks.csv",
+    "__magic_tricks/a.csv",
+    ".spark-staging.md",
+    ".spark-staging-notes/a.csv",
+    ".hidden.crc",
+    "my_SUCCESS",
+    "_SUCCESS.md",
+    "_SUCCESSES/a",
+    "ours.txt",
+    ".ours.txt.crc",
+]
+"""Files of a user with names that look like those Spark leaves behind."""
+
+
+def shown_by_spark(port: int) -> str:
+    """Return all that Spark reveals of an application: its environment page and every command line of this machine."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"http://127.0.0.1:{port}/environment/", timeout=60) as answer:
+        page: str = answer.read().decode()
+    return all_commands() + page

@@ -1,4 +1,4 @@
-"""A root with something of everything that the page shows, made by real attempts on real ports."""
+"""A root with data for every page of `perago ui`, made by real attempts on real ports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from perago.declare.taskdef import build_taskdef
 from perago.errors import TaskFailed
 from perago.protocol.attempt_record import AttemptRecord, CheckRecord, record_line
 from perago.testing.lake import put_objects
-from tests.support.worlds.abandoned import abandon
-from tests.support.worlds.world import Made, Params, World, make_task
+from tests.support.worlds.world import Made, Params, World, abandon, make_task
 
 HOSTILE_NAME = "<img src=x onerror=alert(1)>\"'&amp;/</script><script>alert(2)</script>.txt"
 HOSTILE_LINE = (
@@ -55,7 +54,7 @@ RECORD = AttemptRecord(
 
 
 def table_bytes(rows: int = 1000) -> bytes:
-    """A Parquet file with several row groups."""
+    """Return a Parquet file with several row groups."""
     out = io.BytesIO()
     names = [f"<b>play {number}</b>" for number in range(rows)]
     table = pa.table(
@@ -66,7 +65,7 @@ def table_bytes(rows: int = 1000) -> bytes:
 
 
 def csv_text() -> str:
-    """A CSV with a hostile cell."""
+    """Return a CSV with a hostile cell."""
     out = io.StringIO()
     csv.writer(out).writerows([["id", "name"], [1, "<script>alert(3)</script>"], [2, "=cmd|' /C calc'!A0"]])
     return out.getvalue()
@@ -85,8 +84,8 @@ FILES: dict[str, str | bytes] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Furnished:
-    """What there is to look at: workflow ids by what happened to them."""
+class UiFixtureData:
+    """A world with data for the pages: workflow ids by what happened to them."""
 
     world: World
     replaced: str
@@ -96,14 +95,16 @@ class Furnished:
     hostile: str
 
 
-def furnish(world: World) -> Furnished:
-    """Fill a world."""
+def fill_for_ui(world: World) -> UiFixtureData:
+    """Run the workflows that the pages show."""
     put_files(world, FILES)
     world.lake.commit(world.repository, "main", "import from <b>the archive</b>", {})
-    return Furnished(
+    return UiFixtureData(
         world,
-        replaced=_again(world, make_task(_another_each_time, name="clean")),
-        superseded=_again(world, make_task(_another_each_time, name="enrich", on_abandoned="supersede")),
+        replaced=_publish_twice(world, make_task(_another_each_time, name="clean")),
+        superseded=_publish_twice(
+            world, make_task(_another_each_time, name="enrich", on_abandoned="supersede")
+        ),
         failed=fail(world),
         forked=fork(world),
         hostile=hostile(world),
@@ -111,7 +112,7 @@ def furnish(world: World) -> Furnished:
 
 
 def put_files(world: World, files: Mapping[str, str | bytes]) -> None:
-    """Objects on main, uncommitted."""
+    """Upload objects to main without committing them."""
     put_objects(world.lake, world.repository, "main", files, folder=world.folder / "uploads")
 
 
@@ -120,8 +121,8 @@ def _another_each_time(workspace: Path, params: Params) -> Made:
     return Made(said=params.text)
 
 
-def _again(world: World, definition: TaskDefinition) -> str:
-    """A workflow whose first attempt published and was lost, and whose second one published again."""
+def _publish_twice(world: World, definition: TaskDefinition) -> str:
+    """Run a workflow whose first attempt published and was lost, and whose second attempt published again."""
     workflow_id = world.start(definition, text="first")
     abandon(world, definition)
     assignment = world.retry(definition)
@@ -132,7 +133,7 @@ def _again(world: World, definition: TaskDefinition) -> str:
 
 
 def fail(world: World) -> str:
-    """A workflow whose one attempt failed with a reason of several lines."""
+    """Run a workflow whose only attempt fails with a reason of several lines."""
 
     def body(workspace: Path, params: Params) -> Made:
         raise TaskFailed("the <b>third</b> row has no date\n  at line 3\n  at line 7")
@@ -144,7 +145,7 @@ def fail(world: World) -> str:
 
 
 def fork(world: World) -> str:
-    """A workflow of two arms that published beside each other; the second arm waits for its second step."""
+    """Run a workflow of two arms that publish concurrently; the second arm waits for its second step."""
     left, right, rank = arm("left"), arm("right"), arm("rank")
     world.orchestrator.register_taskdefs([build_taskdef(one) for one in (left, right, rank)])
 
@@ -186,12 +187,12 @@ def fork(world: World) -> str:
 
 
 def arm(name: str) -> TaskDefinition:
-    """The task of an arm, which may publish beside the other one."""
+    """Return the task of an arm, which may publish concurrently with the other one."""
     return make_task(name=name, prefix=f"/{name}", on_abandoned="supersede", on_advanced="rebase")
 
 
 def hostile(world: World) -> str:
-    """A workflow whose attempt printed what would hurt, and left a record."""
+    """Run a workflow whose attempt prints hostile lines and leaves an attempt record."""
     definition = make_task(name="hostile", prefix="/hostile")
     workflow_id = world.start(definition, text="</script><script>alert('params')</script>")
     assignment = world.poll(definition)

@@ -1,6 +1,6 @@
 """A world for whole attempts: a lake with one repository, the embedded orchestrator, and a workspace root.
 
-The lake is whichever the fixture gives; no scenario names one.
+The fixture decides which lake it is; no scenario names one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pydantic import BaseModel
 
 from perago import PublishBudget, WorkspaceSpec, task
@@ -25,6 +26,7 @@ from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.delivery import Executor
 from perago.runtime.execution_result import ExecutionResult
 from perago.testing.lake import put_objects, read_objects
+from tests.support.faults.ports import before
 from tests.support.worlds.clock import Clock
 
 _names = itertools.count()
@@ -42,20 +44,20 @@ Body = Callable[[Path, Params], Made]
 
 
 def write_result(workspace: Path, params: Params) -> Made:
-    """The usual body: one file of its own below the prefix."""
+    """Write one file below the prefix: the usual body."""
     (workspace / "result.txt").write_text(params.text)
     return Made(said=params.text)
 
 
 def change_nothing(workspace: Path, params: Params) -> Made:
-    """A body that reads and leaves all as it is."""
+    """Change nothing, as a body that only reads."""
     return Made(said=params.text)
 
 
 def make_task(
     body: Body = write_result, *, name: str = "make", retries: int = 3, version: str = "1", **spec: Any
 ) -> TaskDefinition:
-    """A task around `body`; `spec` goes to its WorkspaceSpec (prefix /data unless said otherwise)."""
+    """Return a task around `body`; `spec` goes to its WorkspaceSpec (prefix /data by default)."""
 
     @task(
         name=name,
@@ -74,7 +76,7 @@ def make_task(
 
 
 def impatient(definition: TaskDefinition) -> TaskDefinition:
-    """The same task, whose merge request is given up after a second."""
+    """Return the same task with a merge timeout of one second."""
     budget = PublishBudget(
         observed_merge_p99_seconds=1,
         safety_margin_seconds=0,
@@ -86,7 +88,7 @@ def impatient(definition: TaskDefinition) -> TaskDefinition:
     return replace(definition, controls=definition.controls.model_copy(update={"publish_budget": budget}))
 
 
-# By the very object: histories of one test start thousands of workflows of one task.
+# Cached by identity: the histories of one test start thousands of workflows of one task.
 @functools.lru_cache(16)
 def _taskdef(definition: TaskDefinition) -> dict[str, Any]:
     return build_taskdef(definition)
@@ -94,7 +96,7 @@ def _taskdef(definition: TaskDefinition) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class World:
-    """Everything one scenario needs, and the questions it asks."""
+    """Everything one scenario needs, and the questions it asks about the outcome."""
 
     lake: Lake
     repository: str
@@ -121,18 +123,18 @@ class World:
         message: str = "by hand",
         metadata: Mapping[str, str] | None = None,
     ) -> str:
-        """A commit that no task made; None deletes."""
+        """Commit by hand, not by a task; None deletes a file."""
         self.put(files, branch=branch)
         return self.lake.commit(self.repository, branch, message, metadata or {})
 
     def put(self, files: Mapping[str, str | None], *, branch: str = "main") -> None:
-        """Objects on a branch, uncommitted."""
+        """Upload objects to a branch without committing them."""
         put_objects(self.lake, self.repository, branch, files, folder=self.folder / "uploads")
 
     def start(
         self, definition: TaskDefinition, *, text: str = "made", ref: str | None = None, **top: Any
     ) -> str:
-        """A workflow of one step that runs the task from `ref` (main's head by default)."""
+        """Start a workflow of one step that runs the task from `ref` (main's head by default)."""
         workspace = {
             "repository": self.repository,
             "branch": "main",
@@ -143,7 +145,7 @@ class World:
         return self.start_with(definition, payload)
 
     def start_with(self, definition: TaskDefinition, payload: Mapping[str, Any]) -> str:
-        """The same with an input of the caller's own."""
+        """Start a workflow of one step with this input."""
         self.orchestrator.register_taskdefs([_taskdef(definition)])
         name = f"flow-{next(_names)}"
         self.orchestrator.register_workflow(
@@ -165,28 +167,28 @@ class World:
         return self.orchestrator.start_workflow(name, input=payload)
 
     def poll(self, definition: TaskDefinition) -> Assignment:
-        """The next attempt of the task; there must be one."""
+        """Poll the next attempt of the task; fails if there is none."""
         polled = self.orchestrator.poll(definition.name, worker_id="tests", count=1, wait_seconds=0)
         assert len(polled) == 1, f"{len(polled)} attempts to poll"
         return polled[0]
 
     def retry(self, definition: TaskDefinition) -> Assignment:
-        """The attempt that follows when the worker of the current one is found dead."""
+        """Time out the current attempt, as if its worker had died, and poll the next one."""
         self.orchestrator.time_out_in_progress("the worker is dead")
         return self.poll(definition)
 
     # --- when ------------------------------------------------------------------------------------------------
 
-    def around(self, **changed: Any) -> AttemptContext:
-        """The surroundings of an execution, with parts replaced."""
+    def attempt_context(self, **changed: Any) -> AttemptContext:
+        """Return the context of an execution, with parts replaced."""
         usual = {"lake": self.lake, "orchestrator": self.orchestrator, "workspace_root": self.root}
         return AttemptContext(**{**usual, **changed})
 
     def execute(self, definition: TaskDefinition, assignment: Assignment, **changed: Any) -> ExecutionResult:
         """Run one execution of the attempt to its end."""
-        return Executor({definition.name: definition}, self.around(**changed), "tests", mask=str).execute(
-            assignment
-        )
+        return Executor(
+            {definition.name: definition}, self.attempt_context(**changed), "tests", mask=str
+        ).execute(assignment)
 
     def run(self, definition: TaskDefinition, **start: Any) -> ExecutionResult:
         """Start a workflow of one step and run its first attempt."""
@@ -199,7 +201,7 @@ class World:
         return self.lake.head(self.repository, branch)
 
     def files(self, ref: str = "main") -> dict[str, str]:
-        """Every object of a ref, as text."""
+        """Return every object of a ref, as text."""
         found = read_objects(self.lake, self.repository, ref)
         return {path: content.decode() for path, content in found.items()}
 
@@ -207,11 +209,11 @@ class World:
         return [commit.id for commit in self.lake.log(self.repository, ref, 100)]
 
     def leftovers(self) -> list[str]:
-        """Staging and claim branches that are still there."""
+        """Return the staging and claim branches that still exist."""
         return [branch.name for branch in self.lake.branches(self.repository, "perago-")]
 
     def replaced(self) -> list[str]:
-        """Commits kept under the tags of replaced heads."""
+        """Return the commits that tags of replaced heads keep."""
         return [tag.commit for tag in self.lake.tags(self.repository, "perago-replaced-")]
 
     def workdirs(self) -> list[Path]:
@@ -222,7 +224,37 @@ class World:
 
 
 def published_ref(settled: ExecutionResult) -> str:
-    """The ref of a COMPLETED outcome."""
+    """Return the ref of a COMPLETED outcome."""
     assert settled.outcome.status == "COMPLETED", settled.outcome
     assert settled.outcome.output is not None
     return str(settled.outcome.output["workspace"]["ref"])
+
+
+def fails(world: World, definition, status: str, *texts: str, **changed) -> None:
+    """Run the next attempt; it must end as `status`, give the reason, and leave the lake unchanged."""
+    head, files = world.head().id, world.files()
+    settled = world.execute(definition, world.poll(definition), **changed)
+    assert settled.outcome.status == status, settled.outcome
+    for text in texts:
+        assert text in (settled.outcome.reason or "")
+    assert (world.head().id, world.files()) == (head, files)
+    assert world.leftovers() == []
+    assert world.workdirs() == []
+
+
+def abandon(world: World, definition: TaskDefinition) -> str:
+    """Run an attempt whose worker dies between publishing and completing; returns the abandoned commit at the head."""
+
+    def die() -> None:
+        raise RuntimeError("the worker dies here")
+
+    orchestrator = before(world.orchestrator, "complete", die)
+    with pytest.raises(RuntimeError, match="dies here"):
+        world.execute(definition, world.poll(definition), orchestrator=orchestrator)
+    return world.head().id
+
+
+def a_budget(**fields: int) -> PublishBudget:
+    """Return the shortest publish budget, with these fields changed."""
+    shortest = dict.fromkeys(PublishBudget.model_fields, 1) | {"safety_margin_seconds": 0}
+    return PublishBudget(**{**shortest, **fields})

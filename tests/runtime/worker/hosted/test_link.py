@@ -37,8 +37,7 @@ from perago.runtime.worker.hosted.link import Hosted, HostedLink
 from perago.runtime.worker.hosted.protocol import Accepted, Connect, HostPlan, Kill, Output, Rejected, Report
 from perago.runtime.worker.hosted.transport import call
 from perago.settings import load_settings
-from tests.support.servers.no_servers import NoServers
-from tests.support.servers.scripted_orchestrator import an_assignment
+from tests.support.servers.scripted_orchestrator import NoBackend, an_assignment
 
 X = "0123456789abcdef"
 BEGAN, ENDED, CLEANED = StepStarted(X, "input"), Ended(X, ExecutionResult(Outcome("COMPLETED"))), Cleaned(X)
@@ -98,7 +97,7 @@ def slot() -> Slot:
 
 @pytest.fixture
 def link(engine: ByScript, slot: Slot, tmp_path: Path) -> HostedLink:
-    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=tmp_path)), (), ())
     made = Hosted(engine, spec, name="a script").start(0, slot.callbacks)
     assert slot.hears(1) == [Ready()]
     return made
@@ -250,7 +249,7 @@ def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
     engine: ByScript, slot: Slot, tmp_path: Path
 ) -> None:
     engine.broken = "no Java"
-    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=tmp_path)), (), ())
 
     Hosted(engine, spec, name="a script").start(0, slot.callbacks)
 
@@ -260,7 +259,7 @@ def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
 def test_a_port_that_is_taken_is_one_clear_error_before_anything_is_polled(
     engine: ByScript, tmp_path: Path
 ) -> None:
-    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=tmp_path)), (), ())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         engine.port = taken.getsockname()[1]
 
@@ -275,7 +274,7 @@ def test_one_that_is_killed_before_its_engine_is_up_says_nothing_after_its_depar
 ) -> None:
     up, opened = threading.Event(), threading.Event()
     engine.up = up
-    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=tmp_path)), (), ())
     hosted = Hosted(engine, spec, name="a script")
     link = HostedLink(hosted, slot.callbacks)
     opening = threading.Thread(target=lambda: (link.open(), opened.set()), daemon=True)

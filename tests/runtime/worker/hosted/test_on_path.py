@@ -18,7 +18,7 @@ from perago.runtime.worker.executor_protocol import StepStarted
 from perago.runtime.worker.hosted.connection import HANDSHAKE_SECONDS, accept
 from perago.runtime.worker.hosted.protocol import Accepted, Connect
 from perago.runtime.worker.hosted.transport import MOST_STRANGERS, HostListener, call
-from tests.support.faults.relay import Relay, Tamper, relay
+from tests.support.faults.proxy import Relay, Tamper, relay
 from tests.support.worlds.clock import eventually
 
 JOB = "job-1"
