@@ -1,4 +1,4 @@
-"""What every test may ask for: the real servers; and the rule about skips.
+"""Fixtures for every test: the real servers; and the rule about skips.
 
 A test that needs a real server takes it as a fixture and gets the marker `servers` by that alone.  Without the
 environment of `dev/servers env` it is skipped.  With `CI=true` any skip, for whatever reason, is a failure.
@@ -93,7 +93,7 @@ class LakefsServer:
     """What the storage of a new repository begins with."""
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """One API call past our own code: `path` starts below `/api/v1`."""
+        """Make an API call without our own code; `path` starts below `/api/v1`."""
         pair = f"{self.access_key_id}:{self.secret_access_key}".encode()
         return _call(method, f"{self.url}/api/v1{path}", body, "Basic " + base64.b64encode(pair).decode())
 
@@ -106,7 +106,7 @@ class ConductorServer:
     state_folder: Path | None = None
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """One API call past our own code: `path` starts below `/api`."""
+        """Make an API call without our own code; `path` starts below `/api`."""
         return _call(method, self.url + path, body, None)
 
 
@@ -246,7 +246,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    """Whoever takes a server fixture, directly or through another fixture, is marked `servers`."""
+    """Mark every test that takes a server fixture, directly or through another one, as `servers`."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if SERVER_FIXTURES.intersection(fixtures):
@@ -283,7 +283,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _on_production(item: pytest.Item) -> bool:
-    """Whether a test takes the production set, by name or through a parameter."""
+    """Return whether a test takes the production set, by name or through a parameter."""
     return (
         "production_servers" in getattr(item, "fixturenames", ())
         or "production" in item.nodeid.partition("[")[2]

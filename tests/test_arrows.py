@@ -317,12 +317,12 @@ def module_of(name: str, files: dict[str, Path]) -> str:
 
 
 def allows(part: str, target: str) -> bool:
-    """Whether a part may import another: by its row, or by the folder that it is in."""
+    """Return whether a part may import another: by its row, or by the folder that it is in."""
     return target in ARROWS[part] or target.split(".")[0] in ARROWS[part]
 
 
 def complaint(module: str, name: str, files: dict[str, Path]) -> str | None:
-    """Why this module may not import this name, or nothing."""
+    """Return why this module may not import this name, or None."""
     part = part_of(module)
     if part is None:
         return "its part has no row in ARROWS (tests/test_arrows.py)"
@@ -343,7 +343,7 @@ def complaint(module: str, name: str, files: dict[str, Path]) -> str | None:
 
 
 def broken_arrows(src: Path) -> list[str]:
-    """One line per forbidden import: file, line, what it imports, and the rule."""
+    """Return a line per forbidden import: file, line, what it imports, and the rule."""
     files = module_files(src)
     broken = []
     for module, path in files.items():

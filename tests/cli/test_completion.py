@@ -14,7 +14,7 @@ from perago.cli import app
 
 
 def completed(line: str) -> list[str]:
-    """What bash offers for a command line that ends at the cursor."""
+    """Return what bash offers for a command line that ends at the cursor."""
     words = line.split(" ")
     asked = {"_PERAGO_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     return CliRunner().invoke(app, [], prog_name="perago", env=asked).stdout.split()

@@ -85,7 +85,7 @@ class TestNothingConfigured:
 
 
 class TestSettings:
-    """Where each setting comes from, and all that are wrong."""
+    """The source of each setting, and all wrong ones at once."""
 
     def test_every_setting_that_there_is_is_shown(self, shell: Shell) -> None:
         [told] = unknown_settings({"PERAGO_QQQQQQQQ": "1"})

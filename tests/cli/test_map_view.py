@@ -1,4 +1,4 @@
-"""What `perago map` shows while it runs, where there is no terminal."""
+"""The progress of `perago map` without a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of a workflow while it goes on, without a terminal, and at its end."""
+"""The progress of a workflow without a terminal, and its summary at the end."""
 
 from __future__ import annotations
 

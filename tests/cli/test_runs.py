@@ -1,4 +1,4 @@
-"""What people see of runs: while they go on, and afterwards with `runs`, `show` and `logs`."""
+"""Runs as users see them: while they run, and afterwards with `runs`, `show` and `logs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `perago start --engine spark` refuses before Spark starts."""
+"""Refusals of `perago start --engine spark` before Spark starts."""
 
 from __future__ import annotations
 

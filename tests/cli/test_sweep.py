@@ -38,7 +38,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def actions(*arguments: str) -> dict[str, str]:
-    """What the command says it did with each name."""
+    """Return what the command reports for each name."""
     code, text = run("--json", *arguments)
     assert code == 0, text
     return {row["name"]: row["action"] for row in json.loads(text)["leftovers"]}

@@ -1,4 +1,4 @@
-"""What bodies print, reasons, messages and names do not control the terminal of whoever looks at them."""
+"""Output of bodies, reasons, messages and names never control the reader's terminal."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class OpenLake:
 
 @dataclass(frozen=True, slots=True)
 class LakeUnderTest:
-    """How to open one kind of lake; `request` reaches the fixtures it depends on."""
+    """A kind of lake and how to open it; `request` reaches the fixtures it depends on."""
 
     open: Callable[[pytest.FixtureRequest], AbstractContextManager[OpenLake]]
     marks: tuple[pytest.MarkDecorator, ...] = ()

@@ -1,4 +1,4 @@
-"""What every lake keeps, whatever it is made of.  No test here names a backend."""
+"""The contract of every lake.  No test here names a backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How every lake moves a branch: merge and relocate, with their endings.  No test here names a backend."""
+"""Moving a branch on every lake: merge and relocate, with their outcomes.  No test here names a backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every orchestrator keeps of an attempt, whatever it is made of.  No test here names a backend."""
+"""The contract of every orchestrator about attempts.  No test here names a backend."""
 
 from __future__ import annotations
 

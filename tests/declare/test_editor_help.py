@@ -1,4 +1,4 @@
-"""What an editor shows while a task is being written, and what a type checker says about a wrong keyword."""
+"""Help in an editor while a task is being written, and type errors for a wrong keyword."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `@task` makes of a right declaration."""
+"""Valid declarations with `@task`."""
 
 from __future__ import annotations
 

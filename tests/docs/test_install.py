@@ -1,4 +1,4 @@
-"""How Perago is installed: no text sends people to the package index, where another product has the name."""
+"""Installation: no text sends people to the package index, where another product has the name."""
 
 from __future__ import annotations
 

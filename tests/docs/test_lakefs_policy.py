@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def policed(lakefs_server: LakefsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PolicedLakefs]:
-    """Its own lakeFS; taken only where there are servers at all."""
+    """Run a lakeFS for this module; skipped where no servers are configured."""
     with policed_lakefs(tmp_path_factory.mktemp("policed"), []) as made:
         yield made
 

@@ -21,7 +21,7 @@ OPENING, *SECTIONS = re.split(r"^## ", PAGES["commands.md"], flags=re.MULTILINE)
 
 
 def mentions(text: str, word: str) -> bool:
-    """Whether the very word is there, not only as a part of another."""
+    """Return whether the text has the whole word, not only as a part of another."""
     return re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) is not None
 
 

@@ -26,7 +26,7 @@ SOURCES = (
 
 
 def build(checkout: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    """What the Makefile runs, on the pages of a checkout."""
+    """Run the Makefile's recipe on the pages of a checkout."""
     recipe = re.search(r"^\t@\$\(BIN\)/sphinx-build (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None
     words = (

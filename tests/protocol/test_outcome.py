@@ -1,4 +1,4 @@
-"""How each error ends an attempt; the docs show the same table."""
+"""The outcome of an attempt for each error; the docs show the same table."""
 
 from __future__ import annotations
 

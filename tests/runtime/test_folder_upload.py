@@ -42,7 +42,7 @@ class Place:
         return read_folder(self.lake, target or self.target(), at, leave_out=self.folder / "lake")
 
     def put(self, files: dict[str, str], **options: Any) -> str:
-        """What `perago put` does; the commit."""
+        """Upload a folder as `perago put` does; returns the commit."""
         target = self.target(**options)
         uploads = self.read(files, target)
         plan = plan_put(self.lake, target, uploads)

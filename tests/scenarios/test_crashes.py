@@ -181,7 +181,7 @@ def test_a_crash_at_any_call_leaves_a_world_that_the_retry_makes_right(
 
 
 def check_the_end(world: World, where: str, beginning: Beginning, *, changing: bool) -> None:
-    """One correct result on the branch, reported once, and nothing left that a sweep does not remove."""
+    """Check that one correct result is on the branch, reported once, and that a sweep removes all that is left."""
     workflow = world.workflow(world.orchestrator.workflows(100)[0].id)
     assert workflow.status == "COMPLETED", where
     assert workflow.output["ref"] == world.head().id, where

@@ -12,7 +12,7 @@ STALE = "no longer Conductor's current attempt"
 
 
 def lease_of(world: World) -> Callable[[], None]:
-    """What runs out the lease of the attempt in progress."""
+    """Return a function that lets the lease of the attempt in progress run out."""
     return lambda: world.orchestrator.time_out_in_progress("the lease ran out")
 
 

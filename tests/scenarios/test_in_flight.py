@@ -47,7 +47,7 @@ LANDINGS = ["before the retry", "while the retry works", "in the end"]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What the executions of a history do."""
+    """The actions of a history's executions."""
 
     first: TaskDefinition
     second: TaskDefinition

@@ -1,4 +1,4 @@
-"""How much one small change among many objects costs on the real server, counted on the wire and at the files."""
+"""The cost of one small change among many objects on the real server, in requests and opened files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OBJECT_PATH = re.compile(r"(GET|PUT) /test-[^/?]+/[^/?]+/")
 
 
 def fill(world: World, folder: Path) -> None:
-    """So many objects of a few bytes in a hundred folders, in one commit."""
+    """Commit that many objects of a few bytes in a hundred folders."""
     folder.mkdir()
     uploads = []
     for number in range(OBJECTS):

@@ -59,7 +59,7 @@ def behind(lakefs_server: LakefsServer, tmp_path: Path) -> Behind:
 
 
 def check_completed(world: World, workflow: str, a: str, ref: str) -> None:
-    """One commit on A, at the head, answered with and accepted; nothing is left."""
+    """Check that one commit on A is the head and the accepted result, and that nothing is left."""
     assert world.history()[:2] == [ref, a]
     assert world.workflow(workflow).status == "COMPLETED"
     assert world.workflow(workflow).output == {"ref": ref}

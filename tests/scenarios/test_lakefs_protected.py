@@ -35,7 +35,7 @@ def world(lakefs_server: LakefsServer, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(autouse=True)
 def one_workflow_at_a_time(world: World) -> Iterator[None]:
-    """What a test leaves in the queue is not the next one's."""
+    """Empty the queue, so that a test does not leave attempts to the next one."""
     yield
     for run in world.orchestrator.workflows(100):
         if run.status == "RUNNING":

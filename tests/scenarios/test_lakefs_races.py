@@ -57,7 +57,7 @@ def together(world: World, call: str) -> Any:
 
 
 def check_round(world: World, a: str, ended: list[ExecutionResult]) -> list[ExecutionResult]:
-    """One of eight reports success, and its commit is the head, on A; returns the losers."""
+    """Check that one of eight reports success and that its commit on A is the head; returns the losers."""
     [winner] = [settled for settled in ended if settled.outcome.status == "COMPLETED"]
     assert published_ref(winner) == world.head().id
     assert world.head().parents == (a,)

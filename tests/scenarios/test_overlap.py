@@ -1,4 +1,4 @@
-"""What an attempt does alongside its main course: revoking beside the download, claiming beside staging."""
+"""Background work of an attempt: revoking beside the download, claiming beside staging."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results become visible: every row of the decision table as a whole attempt."""
+"""Publishing a result: every row of the decision table as a whole attempt."""
 
 from __future__ import annotations
 

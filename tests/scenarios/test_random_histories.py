@@ -42,7 +42,7 @@ CRITICAL = [
 
 
 class History(RuleBasedStateMachine):
-    """One workflow step, up to three executions at once."""
+    """A workflow step with up to three executions at once."""
 
     policy = "replace"
     others_write = False

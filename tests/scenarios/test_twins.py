@@ -1,4 +1,4 @@
-"""One task delivered several times: one publisher, and silence from the rest."""
+"""A task delivered several times: one execution publishes, and the others report nothing."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def moving(world: World, made: list[str]) -> Callable[[Path, Any], Made]:
 
 
 def run(world: World, definition: Any, calls: list[str], **changed: Any) -> ExecutionResult:
-    """One attempt; what it asks for between its first fence and its end is noted."""
+    """Run an attempt, and record its calls between the first fence and the end."""
     world.start(definition)
     lake = recording(changed.pop("lake", world.lake), calls)
     orchestrator = recording(world.orchestrator, calls)

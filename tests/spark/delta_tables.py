@@ -120,7 +120,7 @@ def reading(world: SparkWorld, **options: Any) -> str:
 
 
 def table(world: SparkWorld, ref: str = "main") -> list[str]:
-    """What the lake has of the table, by path below it."""
+    """Return the table's objects in the lake, by path below it."""
     return [path.removeprefix("data/songs/") for path in world.paths(ref) if path.startswith("data/songs/")]
 
 

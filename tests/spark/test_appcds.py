@@ -119,7 +119,7 @@ def test_sessions_are_quick_on_this_machine_only_and_where_it_is_said(
 
 
 def archived_for(environ: dict[str, str], most_bytes: int | None = None) -> Path:
-    """Where the archive for an environment is, which is now this machine's own, whole or cut off."""
+    """Create the archive for an environment, whole or truncated, and return its path."""
     archive, real = archive_file(environ), archive_file(os.environ)
     assert archive is not None
     assert real is not None

@@ -20,7 +20,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def jars(tmp_path: Path) -> list[Path]:
-    """What Ivy found: the packages, and something that one of them needs."""
+    """Return what Ivy found: the packages, and a dependency of one of them."""
     made = [tmp_path / "a b" / f"org.example_{name}.jar" for name in ("reads-1.0", "writes-2.1", "more-7")]
     for file in made:
         file.parent.mkdir(exist_ok=True)
@@ -29,7 +29,7 @@ def jars(tmp_path: Path) -> list[Path]:
 
 
 def started(jars: list[Path], **other: str) -> dict[str, str]:
-    """What a session says of itself that was started with the packages."""
+    """Return the settings of a session that was started with the packages."""
     uris = ",".join(jar.as_uri() for jar in jars)
     return {"spark.jars": uris, "spark.jars.packages": ",".join(OURS.names), **other}
 

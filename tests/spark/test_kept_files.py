@@ -1,4 +1,4 @@
-"""What must not be published: a table that nobody could read, and formats that name files of a workspace that is gone."""
+"""Tables that must not be published: unreadable ones, and formats that name files of a removed workspace."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ FLOW = {
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where the worker runs: arguments and environment of `perago run`, and the lake to look into."""
+    """The servers of a run: arguments and environment of `perago run`, and the lake to inspect."""
 
     repository: str
     arguments: tuple[str, ...]

@@ -31,7 +31,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def port() -> int:
-    """Where the worker is told to listen for its hosts."""
+    """Return the port on which the worker listens for its hosts."""
     return free_ports(1)[0]
 
 

@@ -1,4 +1,4 @@
-"""What a body changed outside its prefix is refused by name, whichever lake holds the branch."""
+"""Changes of a body outside its prefix are refused by name, on every lake."""
 
 from __future__ import annotations
 

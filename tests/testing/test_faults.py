@@ -1,4 +1,4 @@
-"""What authors let happen to their tasks: crashes, lost leases and heads that move, and what the retry makes of it."""
+"""Faults that authors inject into trials: crashes, lost leases and moved heads, and the retry after them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may look: this machine without more, others with the token; and what comes with every answer."""
+"""Access to the page: without a token from this machine, with the token from others; and the headers of every answer."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ axe.run({exclude: [["iframe"]]}, {resultTypes: ["violations"]})
 
 
 def serious_faults(page: Page) -> list[str]:
-    """What axe-core finds that keeps people from using a page."""
+    """Return the accessibility violations that axe-core finds on a page."""
     page.evaluate(AXE_SCRIPT)
     found = page.evaluate(RUN_AXE)
     assert found["passes"] > 10

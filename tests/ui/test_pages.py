@@ -1,4 +1,4 @@
-"""What the pages say, asked for by a program: errors, pages of long lists, previews and bytes."""
+"""The pages as an HTTP client gets them: errors, pages of long lists, previews and bytes."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def test_the_page_is_there_while_the_run_goes_on_and_ends_with_it(browser: Brows
 
 
 def look_afterwards(browser: Browser, folder: Path) -> None:
-    """What `perago ui` shows of the run that is over."""
+    """Return what `perago ui` shows of the finished run."""
     with serving_page(Embedded(settings_of(folder / ".perago")), port=0) as served:
         for scheme, name in (("light", "ui-history.png"), ("dark", "ui-history-dark.png")):
             with browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 640}) as context:

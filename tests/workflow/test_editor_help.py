@@ -1,4 +1,4 @@
-"""What a type checker says about a step: a wrong param, a wrong keyword and a wrong field of a result are type errors."""
+"""Type errors in a step: a wrong param, a wrong keyword, a wrong field of a result."""
 
 from __future__ import annotations
 

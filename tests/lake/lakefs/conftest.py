@@ -1,4 +1,4 @@
-"""What several tests of the lakeFS adapter ask for."""
+"""Fixtures of the lakeFS adapter's tests."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def tell(workspace: Path, _params: Params) -> Made:
 
 
 def give_up(workspace: Path, _params: Params) -> Made:
-    """What a body may do that cannot make sense of its input."""
+    """Fail, as a body that cannot make sense of its input."""
     tell(workspace, _params)
     raise TaskTerminalError("this file makes no sense")
 

@@ -33,7 +33,7 @@ def classes(module: object) -> list[type[Exception]]:
 
 
 def bare(kind: type[Exception]) -> Exception:
-    """One of these without its constructor, and with a text: only the class counts."""
+    """Create an error without its constructor, with a text: only the class counts."""
     plain = type(kind.__name__, (kind,), {"__str__": lambda _: "text", "__repr__": lambda _: "text"})
     return plain.__new__(plain)
 

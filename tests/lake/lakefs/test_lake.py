@@ -1,4 +1,4 @@
-"""What the lakeFS adapter does beyond the contract: exact refs, endings, levels of the fence, few calls."""
+"""The lakeFS adapter beyond the contract: exact refs, outcomes, fence levels, few calls."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ class TestFork:
 
 
 def in_a_fork(work: object) -> str:
-    """What `work` returns in a forked child, within seconds."""
+    """Return the result of `work` in a forked child, within seconds."""
     import signal
 
     read, write = os.pipe()

@@ -382,7 +382,7 @@ def _lake(
 
 
 def _everything(error: BaseException) -> str:
-    """What a traceback of it shows, and what it hides."""
+    """Return what a traceback of the error shows."""
     told: dict[int, str] = {}
     waiting: list[BaseException | None] = [error]
     while waiting:

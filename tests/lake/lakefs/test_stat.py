@@ -1,4 +1,4 @@
-"""One object by its own name: only lakeFS's own word makes it one that is not there."""
+"""Reading one object's metadata: only lakeFS's own answer means that it does not exist."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.servers.scripted_server import NGINX, Answer, scripted
 
 
 def stat_answered(answer: Answer, folder: Path) -> LakeError:
-    """What a lake says of an object when the server answers like this."""
+    """Return what the lake reports of an object when the server answers like this."""
     with (
         scripted(lambda _request: answer) as server,
         LakeFSLake(

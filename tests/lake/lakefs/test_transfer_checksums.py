@@ -1,4 +1,4 @@
-"""What a download or an upload makes of checksums: verified where they are one, told apart where they are not."""
+"""Checksums of downloads and uploads: verified if they are MD5s, recognized if they are not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.worlds.lake_work import Work
 
 
 def put_in_parts(server: LakefsServer, repository: str, path: str, data: bytes, part: int) -> None:
-    """What another tool does: a multipart upload that says nothing of the MD5."""
+    """Upload in parts without an MD5, as other tools do."""
     store = S3Store(
         repository,
         endpoint=server.url,
@@ -37,7 +37,7 @@ def put_in_parts(server: LakefsServer, repository: str, path: str, data: bytes, 
 def link_with_checksums(
     server: LakefsServer, work: Work, objects: dict[str, bytes], checksums: dict[str, str]
 ) -> str:
-    """What an import or a presigned upload does: lakeFS keeps the checksum that it is told."""
+    """Link an object with a given checksum, as an import or a presigned upload does."""
     work.put("main", objects)
     at = f"/repositories/{work.repository}/branches/main/objects"
     for path, data in objects.items():

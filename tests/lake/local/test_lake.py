@@ -1,4 +1,4 @@
-"""What the embedded lake promises beyond the port: its repositories, refusals, texts and bytes on disk."""
+"""The embedded lake beyond the port: its repositories, refusals, texts and bytes on disk."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def lake(tmp_path: Path) -> Iterator[LocalLake]:
 def acknowledged_until_killed(
     processes: ForkServerContext, folder: Path, run: int, delay: float
 ) -> list[tuple[str, str, str]]:
-    """What a writer acknowledged before it was killed with -9, that long after it started."""
+    """Return what a writer acknowledged before it was killed with -9, that long after it started."""
     receiver, sender = processes.Pipe(duplex=False)
     writer = processes.Process(
         target=write_until_killed, args=(folder / "lake", folder / "scratch", run, sender)

@@ -1,4 +1,4 @@
-"""What two trees of the embedded lake do not share: all of it, in order, and no node that both have is read."""
+"""Differences of two trees of the embedded lake: complete, in order, and without reading shared nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How calls to Conductor travel: what is sent again, what the client is told, and who takes a proxy."""
+"""Connections to Conductor: what is sent again, the errors the client sees, and the use of a proxy."""
 
 from __future__ import annotations
 

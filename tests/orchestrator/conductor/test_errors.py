@@ -47,7 +47,7 @@ TABLE: list[tuple[int, type[OrchestratorError]]] = [
 
 
 class Response:
-    """What the HTTP library hands the client."""
+    """The response that the HTTP library hands the client."""
 
     reason_phrase = "Said No"
 

@@ -1,4 +1,4 @@
-"""What the Conductor adapter does when the server is slow, silent, wrong or wants keys."""
+"""The Conductor adapter with a server that is slow, silent, wrong or wants keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the embedded orchestrator ask for."""
+"""Fixtures of the embedded orchestrator's tests."""
 
 from __future__ import annotations
 

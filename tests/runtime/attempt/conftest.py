@@ -1,4 +1,4 @@
-"""What tests of workdirs ask for."""
+"""Fixtures of the workdir tests."""
 
 from __future__ import annotations
 

@@ -12,12 +12,19 @@ from pydantic import BaseModel
 
 from perago import task
 from perago.declare.task import TaskDefinition
-from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnavailable, TaskInputError
+from perago.errors import (
+    LakeError,
+    LakeForbidden,
+    LakeNotFound,
+    LakeUnavailable,
+    TaskInputError,
+    TaskResultError,
+)
 from perago.lake.local.lake import LocalLake
 from perago.protocol.attempt import Attempt
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
-from perago.runtime.attempt.contract import read_input, workspace_output
+from perago.runtime.attempt.contract import check_size, read_input, workspace_output
 from perago.runtime.attempt.workspace_join import start_of
 from tests.support.faults.ports import recording, refusing
 from tests.support.worlds.lake_work import Work
@@ -221,3 +228,23 @@ class TestWhatTheBranchShows:
         with pytest.raises(LakeUnavailable, match="no answer"):
             start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": "0" * 64}], View(""), looks=True)
         assert seen == ["head"]
+
+
+@pytest.mark.parametrize(
+    ("result", "named"),
+    [
+        ({"said": "a\0b"}, "result.said holds"),
+        ({"deep": {"list": ["fine", {"x": "\0"}]}}, "result.deep.list[1].x holds"),
+        ({"deep": {"a\0": 1}}, r"the key 'a\x00' of result.deep holds"),
+    ],
+)
+def test_a_nul_is_refused_wherever_it_is(result: dict[str, Any], named: str) -> None:
+    with pytest.raises(TaskResultError) as raised:
+        check_size(result, None)
+    assert str(raised.value).startswith(f"{named} U+0000")
+    assert "\0" not in str(raised.value)
+
+
+def test_every_other_character_of_unicode_is_fine() -> None:
+    text = "".join(map(chr, range(1, 0x20))) + "\x7f\x80\u2028\ufeff\ufffe\uffff\U0010ffff"
+    check_size({"text": text, text: [text, 1, None, 2.5, True]}, None)

@@ -1,4 +1,4 @@
-"""What is asked of a lake to list a view: its roots, and nothing beside them."""
+"""The calls that list a view: its roots, and nothing beside them."""
 
 from __future__ import annotations
 

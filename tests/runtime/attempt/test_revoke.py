@@ -19,7 +19,7 @@ OTHER = InternalBranch("staging", "wf", "step", "other", scheduled_time=2000)
 
 @dataclass
 class Tasks:
-    """What an orchestrator says of tasks, one answer after the other; the last one stays."""
+    """An orchestrator with scripted answers about tasks; the last one stays."""
 
     said: dict[str, list[str]]
     scheduled: dict[str, int] = field(default_factory=lambda: {"mine": 1000, "other": 2000})

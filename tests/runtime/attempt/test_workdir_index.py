@@ -1,4 +1,4 @@
-"""What a workdir reads again to find what its body changed: by stat where that tells, by bytes where it does not."""
+"""Finding what a body changed in a workdir: by stat where that suffices, by bytes where it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a body logs is a line of its attempt, once, whatever it does to `logging`."""
+"""A record that a body logs becomes one line of its attempt, whatever the body does to `logging`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted, under which names, and where it goes."""
+"""The metrics: values, names and exporters."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def test_an_alarm_that_was_still_to_come_does_not() -> None:
 
 
 def test_attempts_in_other_threads_leave_the_process_alone() -> None:
-    """They share it: one that ends must not undo what another one has just set up."""
+    """Check that an attempt that ends does not undo the setup of another one in the same process."""
 
     def body() -> None:
         with preserving_process_state():

@@ -93,7 +93,7 @@ def test_what_is_still_written_into_is_tried_again(tmp_path: Path, monkeypatch: 
     rmdir, late = os.rmdir, ["deep", "top"]
 
     def rmdir_after_a_late_file(name: str | Path, *, dir_fd: int | None = None) -> None:
-        """What a child process that outlives its body does right before a folder goes."""
+        """Write a file right before a folder is removed, as a child process that outlives its body."""
         if late and (late[0] == "top") == (dir_fd is None):
             late.pop(0)
             os.close(os.open(os.path.join(name, "late"), os.O_CREAT, dir_fd=dir_fd))

@@ -1,4 +1,4 @@
-"""Where a run that starts at a step works: new branches, at the commits that the step and the ones after it were given."""
+"""A run that starts at a step works on new branches, at the commits that the original steps were given."""
 
 from __future__ import annotations
 

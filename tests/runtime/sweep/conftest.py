@@ -1,4 +1,4 @@
-"""What tests of the sweep ask for."""
+"""Fixtures of the sweep's tests."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from tests.support.worlds.world import World
 
 
 class TestAge:
-    """Where no orchestrator knows the task, and another one may."""
+    """Branches of a task that no known orchestrator has, but another one may."""
 
     def unknown(self, world: World, **changed: Any) -> Attempt:
         return replace(

@@ -1,4 +1,4 @@
-"""What people find of an execution in its task's log: its lines, the author's traceback, and its record at the end."""
+"""An execution in its task's log: its lines, the user traceback, and its record at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELD = CheckRecord("pre", "require_glob('*.txt', min_count=1)", "1 path")
 
 @dataclass(frozen=True)
 class Case:
-    """What a body does, the lines that people look for, and what its record says."""
+    """A body's action, the lines to find in the log, and its record."""
 
     do: str
     lines: tuple[str, ...]

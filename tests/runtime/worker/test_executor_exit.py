@@ -1,4 +1,4 @@
-"""What is dropped for an executor that died, and what its retry must find."""
+"""Cleanup after an executor that died, and what its retry must still find."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_on_the_real_servers_each_step_is_met_once() -> None:
 
 
 def assert_published_once(world: WorkerWorld, before: str, done: WorkflowState) -> None:
-    """One commit on top of the input, and it is the one that the workflow speaks of."""
+    """Check that there is one commit on top of the input, and that it is the workflow's output."""
     assert done.status == "COMPLETED", [(task.status, task.reason) for task in done.tasks]
     history = [commit.id for commit in world.history()]
     assert history[1] == before

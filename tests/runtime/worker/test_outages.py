@@ -102,7 +102,7 @@ def test_a_worker_goes_on_by_itself_when_conductor_is_restarted(
 def test_a_proxy_that_answers_404_for_conductor_costs_no_attempt_and_no_result(
     world: WorkerWorld, conductor_server: ConductorServer
 ) -> None:
-    """One attempt runs and one ends while every call is answered by the proxy alone; leases are long enough."""
+    """Run one attempt and end another while the proxy alone answers every call; leases are long enough."""
     world.response_seconds = 20
     away = threading.Event()
 
@@ -137,7 +137,7 @@ def test_a_proxy_that_answers_404_for_conductor_costs_no_attempt_and_no_result(
 
 
 def forward(url: str, request: Request) -> Answer:
-    """What the server says to the request."""
+    """Return the server's answer to the request."""
     kind = "text/plain" if request.path.endswith("/log") else "application/json"
     query = f"?{urllib.parse.urlencode(request.query)}" if request.query else ""
     call = urllib.request.Request(
@@ -171,7 +171,7 @@ def test_200_workflows_on_one_worker_are_all_right_and_its_memory_stays_level(wo
 
 
 def run_workflows(world: WorkerWorld, numbers: range) -> None:
-    """One workflow for each number, each on a branch of its own, all at once; every one must publish its file."""
+    """Run a workflow for each number, each on its own branch, all at once; each must publish its file."""
     head = world.head().id
     for number in numbers:
         world.lake.create_branch(world.repository, f"work-{number}", head, hidden=False)
@@ -186,7 +186,7 @@ def run_workflows(world: WorkerWorld, numbers: range) -> None:
 
 
 def memory_of(*pids: int) -> int:
-    """What the processes keep in memory for themselves, in KB."""
+    """Return the private memory of the processes, in KB."""
     return sum(
         int(line.split()[1])
         for pid in pids

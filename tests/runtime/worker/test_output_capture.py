@@ -1,4 +1,4 @@
-"""What bodies print: cut into lines, given to the right execution, bounded, masked."""
+"""Output of bodies: cut into lines, assigned to the right execution, bounded, masked."""
 
 from __future__ import annotations
 

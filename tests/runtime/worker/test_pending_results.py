@@ -1,4 +1,4 @@
-"""What a result meets on its way, as the worker's events, health and leases show it."""
+"""A pending result in the worker's events, health and leases."""
 
 from __future__ import annotations
 

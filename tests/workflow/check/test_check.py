@@ -17,18 +17,18 @@ from perago.workflow.check.steps import read_flow
 from perago.workflow.check.values import UNKNOWN, at, texts, whole
 from perago.workflow.model.expressions import expressions_in
 from tests.support.tasks.workflows import loop, simple, switch, workflow
-from tests.workflow.check import diagnostics, read_mistakes
-from tests.workflow.check.doubts import WARNINGS
+from tests.workflow.check import diagnostics, reference_diagnostics
 from tests.workflow.check.flows import INPUT, Json, after, look, make
-from tests.workflow.check.right import RIGHT
 from tests.workflow.check.tasks import TASKS
+from tests.workflow.check.valid_workflows import RIGHT
+from tests.workflow.check.warning_cases import WARNINGS
 
-ERRORS = {**diagnostics.ERRORS, **read_mistakes.ERRORS}
+ERRORS = {**diagnostics.ERRORS, **reference_diagnostics.ERRORS}
 ROOT = Path(__file__).parents[3]
 
 
 def lines(definition: Json, **more: Any) -> list[str]:
-    """What is said about a workflow, as commands print it."""
+    """Return the diagnostics of a workflow, as commands print them."""
     found = check_workflow(definition, TASKS, file="workflow.json", **more)
     return [f"{diagnostic.level}: {diagnostic}" for diagnostic in found]
 

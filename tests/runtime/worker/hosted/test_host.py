@@ -49,7 +49,7 @@ def an_executor(folder: Path, *answers: Answer) -> HostedExecutor:
 
 
 def a_line(board: HostListener) -> WorkerConnection:
-    """One that does not wait before it gives up."""
+    """Return a connection that gives up without waiting."""
     clock = Clock()
 
     def sleep(seconds: float) -> None:

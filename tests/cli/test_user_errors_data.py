@@ -1,4 +1,4 @@
-"""What people get wrong about data, run as commands: one line each, and nothing in the lake has changed after it."""
+"""User errors about data, run as commands: one line each, and the lake is unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people get wrong in task modules, run as commands: one line that names what and where, and says what to do."""
+"""User errors in task modules, run as commands: one line with error, place and remedy."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ AS_PROCESSES = (
 
 
 def a_folder(folder: Path) -> None:
-    """What stands around the module: a workflow of one step, and folders with the names of modules."""
+    """Write the files around the module: a workflow of one step, and folders with the names of modules."""
     for name in ("jobs", "jobs.py"):
         (folder / name).mkdir()
     write_workflow(folder)
@@ -229,7 +229,7 @@ def write_workflow(folder: Path) -> None:
 
 
 def check_reported(mistake: CommandError, said: CommandResult) -> None:
-    """Whether the one line says it all."""
+    """Check that the one line has error, place and remedy."""
     line = error_line(said)
     assert line.startswith(f"error: {mistake.where}")
     assert mistake.what in line

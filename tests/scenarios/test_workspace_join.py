@@ -220,7 +220,7 @@ class TestWhatCannotBeSent:
 
 
 def _joined_by(world: World, workflow_id: str, *refs: str) -> str:
-    """How a step of that very workflow ends that joins these."""
+    """Return the result of a step of the same workflow that joins these."""
     world.start_with(READER, {"workspace": workspaces(world, *refs), "params": {"text": "x"}})
     assignment = world.poll(READER)
     attempt = replace(assignment.attempt, workflow_instance_id=workflow_id)

@@ -1,4 +1,4 @@
-"""What Spark leaves, told from files of a user whose names begin alike."""
+"""Files that Spark leaves behind, distinguished from a user's files with similar names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt says it moved, and what it says it did not need to."""
+"""The bytes that an attempt reports as moved, and as not needed."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def fetched(world: World, folder: Path) -> dict[str, bytes]:
 
 
 def stats(servers: ProductionServers, world: World) -> dict[str, dict[str, Any]]:
-    """What lakeFS knows of each object of main, its metadata included."""
+    """Return what lakeFS knows of each object of main, including metadata."""
     path = f"/repositories/{world.repository}/refs/main/objects/ls?user_metadata=true"
     return {one["path"]: one for one in servers.lakefs.call("GET", path)["results"]}
 

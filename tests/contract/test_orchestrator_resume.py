@@ -1,4 +1,4 @@
-"""How a failed workflow goes on, on every orchestrator.  No test here names a backend."""
+"""Resuming a failed workflow on every orchestrator.  No test here names a backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a narrow task costs on the real server, counted on the wire: nothing outside its view is listed or fetched."""
+"""The cost of a task with reads and writes on the real server: nothing outside its view is listed or fetched."""
 
 from __future__ import annotations
 

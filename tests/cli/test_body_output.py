@@ -88,7 +88,7 @@ LINES = TASKS.splitlines()
 
 
 def line_of(code: str) -> int:
-    """Where a piece of the tasks stands."""
+    """Return the line number of a piece of the tasks."""
     return next(number for number, line in enumerate(LINES, 1) if code in line)
 
 
@@ -224,7 +224,7 @@ def real(
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.servers)])
 def ran(request: pytest.FixtureRequest) -> Ran:
-    """One run with all bodies, of which the last ends the workflow."""
+    """A run of all bodies, of which the last ends the workflow."""
     found: Ran = request.getfixturevalue(request.param)
     return found
 
@@ -252,7 +252,7 @@ def project(folder: Path, name: str) -> Shell:
 
 
 def check_lines(body: Body, lines: list[str]) -> None:
-    """They are what the body left: in order, each once, and nothing of Perago's own code."""
+    """Check that the lines are the body's: in order, each once, and without Perago's own code."""
     at = 0
     for part in body.lines:
         found = [number for number, line in enumerate(lines) if number >= at and part in line]
@@ -271,7 +271,7 @@ def check_reason(body: Body, reason: str | None) -> None:
 
 
 def of_step(body: Body, text: str) -> list[str]:
-    """What was printed after the step's name."""
+    """Return the lines printed after the step's name."""
     mark = f"{body.step} | "
     return [line.removeprefix(mark) for line in text.splitlines() if line.startswith(mark)]
 

@@ -53,7 +53,7 @@ def tables_of(lake: Lake, repository: str, folder: Path) -> dict[str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Demos:
-    """What the demonstration printed on each kind of servers, and its repository on the real ones."""
+    """The output of the demonstration on each kind of servers, and its repository on the real ones."""
 
     embedded: str
     real: str

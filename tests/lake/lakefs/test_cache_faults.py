@@ -199,6 +199,6 @@ class TestPrivacy:
 
 
 def open_to_others(*places: Path) -> list[str]:
-    """What below these others than the owner may use."""
+    """Return the paths below these that others than the owner may use."""
     found = [path for place in places for path in (place, *place.rglob("*"))]
     return [str(path) for path in found if path.stat().st_mode & 0o077]

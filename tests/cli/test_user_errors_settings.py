@@ -1,4 +1,4 @@
-"""What people get wrong in settings and about servers, run as commands: one line each."""
+"""User errors in settings and about servers, run as commands: one line each."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def environ_of(mistake: CommandError, folder: Path) -> dict[str, str]:
-    """Its variables; a file is named by its full path."""
+    """Return the command's variables; a file is named by its full path."""
     names = ("LAKECTL_CONFIG_FILE",)
     return {name: str(folder / value) if name in names else value for name, value in mistake.environ.items()}
 

@@ -1,4 +1,4 @@
-"""What may go wrong on some path, by name: the workflow, and its one line."""
+"""Workflows that may fail on some path, by name: the workflow, and its one line."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ POLICIES = ["supersede", "reuse"]
 
 @pytest.fixture(autouse=True, params=["without the fence", "with the fence"])
 def inputs(world: World, request: pytest.FixtureRequest) -> None:
-    """What the steps read; the fence's file says nothing to the embedded lake, whose fence is always hard."""
+    """Commit what the steps read; the embedded lake ignores the fence's file, its fence is always hard."""
     if request.param == "with the fence":
         fence(world)
     world.commit({"left/input.txt": "left 0", "right/input.txt": "right 0", "other.txt": "other"})
@@ -355,7 +355,7 @@ class TestTheHeadMovesWhileItPublishes:
 
 
 class TestActions:
-    """What lakeFS runs before a merge comes from its source, so what was staged before a gate is staged again."""
+    """lakeFS runs the premerge actions of the merge's source, so work staged before an action was added is staged again."""
 
     GATE = json.dumps({"name": "gate", "on": {"post-commit": {}}, "hooks": []})
 

@@ -1,4 +1,4 @@
-"""What lets the suite run side by side, and on a busy machine: what `tests/conftest.py` and the running order promise."""
+"""Running the suite in parallel and on a busy machine: the promises of `tests/conftest.py` and the running order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a workspace spec says when it is right; test_mistakes.py has what is wrong."""
+"""Valid workspace specs; test_diagnostics.py has the invalid ones."""
 
 from __future__ import annotations
 

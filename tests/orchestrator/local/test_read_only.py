@@ -1,4 +1,4 @@
-"""Whoever only looks at an embedded orchestrator, or lake, changes nothing, waits for nobody and needs no right to write."""
+"""Reading an embedded orchestrator or lake changes nothing, waits for no writer and needs no write permission."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people get wrong in workflows, and in starting them, run as commands: one line each."""
+"""User errors in workflows and in starting them, run as commands: one line each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HTTP = {"name": "call", "taskReferenceName": "call", "type": "HTTP", "inputParam
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """What the workflow's file holds, and the mistake."""
+    """The content of a workflow's file, and its error."""
 
     file: Any
     mistake: CommandError

@@ -207,7 +207,7 @@ def unchanged_retries(folder: Path, policy: str, *, hard: bool = True) -> Iterat
 
 
 def twins(folder: Path, policy: str, *, hard: bool = True) -> Iterator[Found]:
-    """One attempt is delivered twice, and right publishes while the first execution waits at any critical call."""
+    """Deliver one attempt twice; the right step publishes while the first execution waits at any critical call."""
     for right_between in (True, False):
         for i in itertools.count():
             world = a_world(folder / f"{right_between}-{i}", hard=hard)

@@ -31,7 +31,7 @@ def branch(crowd: WorkerWorld) -> str:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Path:
-    """Where the bodies meet."""
+    """Create the folder in which the bodies wait for each other."""
     folder = tmp_path / "gate"
     folder.mkdir()
     return folder
@@ -40,7 +40,7 @@ def gate(tmp_path: Path) -> Path:
 def eight_workflows(
     world: WorkerWorld, writers: Sequence[int], branch: str, gate: Path
 ) -> list[WorkflowState]:
-    """How they ended: a workflow of one step for each of these writers, all from one commit."""
+    """Run a workflow of one step for each of these writers, all from one commit; returns their final states."""
     params = {"gate": str(gate), "crowd": EIGHT}
     started = [start(world, f"alone_{n}", [step(world, n)], params, branch) for n in writers]
     return [world.finished(workflow) for workflow in started]

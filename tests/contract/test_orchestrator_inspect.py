@@ -1,4 +1,4 @@
-"""What every orchestrator shows of workflows and keeps of their logs.  No test here names a backend."""
+"""Inspecting workflows and their logs on every orchestrator.  No test here names a backend."""
 
 from __future__ import annotations
 

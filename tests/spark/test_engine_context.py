@@ -1,4 +1,4 @@
-"""What the engines force on their sessions, and what is said of a lost job; nothing here starts a JVM."""
+"""Settings that engines force on their sessions, and the text about a lost job; nothing here starts a JVM."""
 
 from __future__ import annotations
 

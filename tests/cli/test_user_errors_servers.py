@@ -1,4 +1,4 @@
-"""What people get wrong about servers, run as commands: wrong addresses, wrong keys, and others that answer instead."""
+"""User errors about servers, run as commands: wrong addresses, wrong keys, and other servers that answer instead."""
 
 from __future__ import annotations
 
