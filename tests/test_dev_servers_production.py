@@ -141,7 +141,7 @@ class TestBacking:
         )
         assert [reported_version(name, state) for name in BACKING] == ["16", "1.8.0"]
 
-    def test_nobody_gets_in_without_the_password(self, state: State) -> None:
+    def test_postgres_and_store_refuse_access_without_the_password(self, state: State) -> None:
         stranger = State(**{**asdict(state), "backing_secret": "guessed"})
 
         assert database.version(stranger, 10) is None

@@ -112,7 +112,7 @@ def test_check_prints_what_was_found(module: Module) -> None:
     ]
 
 
-def test_five_mistakes_in_one_module_are_five_errors_and_no_traceback(module: Module) -> None:
+def test_five_invalid_declarations_in_one_module_are_five_errors_and_no_traceback(module: Module) -> None:
     done = CliRunner().invoke(app, ["check", module("five.py", FIVE_MISTAKES)])
 
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
@@ -129,7 +129,7 @@ def test_five_mistakes_in_one_module_are_five_errors_and_no_traceback(module: Mo
     assert "Traceback" not in done.output
 
 
-def test_the_mistakes_of_all_modules_are_told(module: Module) -> None:
+def test_errors_of_all_modules_are_reported(module: Module) -> None:
     targets = [
         module("left.py", '@task(name="a/b", owner_email="a@b.c")\ndef a(params: Params) -> Result: ...\n'),
         module("right.py", "x = 1 / 0\n"),
@@ -232,7 +232,7 @@ def test_a_workflow_that_is_right_is_shown(module: Module) -> None:
     assert done.stdout.splitlines()[-3:] == ["flow", "  workflow   flow.json", "  steps      2"]
 
 
-def test_mistakes_in_workflows_are_lines_and_the_exit_code_is_1(module: Module) -> None:
+def test_errors_in_workflows_are_lines_and_the_exit_code_is_1(module: Module) -> None:
     Path("flow.json").write_text(json.dumps(flow("one", "two", stm="y")))
     Path("broken.json").write_text("{")
 
@@ -273,7 +273,7 @@ def test_a_module_that_is_wrong_is_not_told_again_by_its_workflows(module: Modul
     assert "version = 9: must be text" in line
 
 
-def test_check_in_json_has_the_mistakes_of_workflows(module: Module) -> None:
+def test_check_in_json_has_the_errors_of_workflows(module: Module) -> None:
     Path("flow.json").write_text(json.dumps(flow("one", stm="y")))
 
     done = CliRunner().invoke(app, ["check", "--json", module("tasks.py", FLOW), "flow.json"])

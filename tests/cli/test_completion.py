@@ -34,7 +34,7 @@ def test_commands_options_and_choices_are_completed(line: str, offered: set[str]
     assert set(completed(line)) == offered
 
 
-def test_where_a_file_may_stand_the_shell_offers_files() -> None:
+def test_the_shell_offers_files_where_a_file_is_expected() -> None:
     assert completed("perago check ") == [], "bash falls back to files where nothing is offered"
 
 

@@ -41,7 +41,9 @@ def value_of(shell: Shell, name: str, *arguments: str) -> tuple[str, str]:
 class TestNothingConfigured:
     """A laptop: the embedded servers do."""
 
-    def test_it_says_so_and_is_content_and_makes_nothing(self, shell: Shell) -> None:
+    def test_doctor_without_configuration_says_so_and_succeeds_and_creates_nothing(
+        self, shell: Shell
+    ) -> None:
         told = examine_by_doctor(shell)
 
         assert (told.said.code, told.broken()) == (0, [])
@@ -97,7 +99,7 @@ class TestSettings:
         assert known <= shown
         assert set(LAKEFS) | set(CONDUCTOR) | {"CONDUCTOR_AUTH_KEY", "CONDUCTOR_AUTH_SECRET"} <= shown
 
-    def test_each_has_its_source(self, shell: Shell) -> None:
+    def test_each_setting_has_its_source(self, shell: Shell) -> None:
         shell.environ |= {"PERAGO_CACHE_BYTES": "2GB", "PERAGO_ROOT": "elsewhere"}
 
         assert value_of(shell, "PERAGO_CACHE_BYTES") == ("2GB", "environment")
@@ -139,7 +141,7 @@ class TestSettings:
         assert shown["PERAGO_SPARK_CONF"] == ("spark.password=***", "environment")
         assert SECRET not in shell.run_here("doctor").out
 
-    def test_a_misspelt_one_is_a_warning_with_the_right_name(self, shell: Shell) -> None:
+    def test_a_misspelt_setting_is_a_warning_with_the_right_name(self, shell: Shell) -> None:
         shell.environ["PERAGO_WORKSPACE_ROT"] = "/somewhere"
 
         told = examine_by_doctor(shell)
@@ -244,7 +246,7 @@ class TestTheMachine:
 class TestWrongServers:
     """Addresses at which nobody answers, or somebody else."""
 
-    def test_nobody_answers(self, shell: Shell) -> None:
+    def test_servers_that_do_not_answer_are_failures(self, shell: Shell) -> None:
         shell.environ |= {**LAKEFS, **CONDUCTOR}
 
         told = examine_by_doctor(shell, "events", "--remote")

@@ -58,7 +58,7 @@ def songs(here: Path) -> Path:
 
 
 @pytest.mark.parametrize("command", LOOKS)
-def test_a_look_in_a_wrong_folder_makes_nothing_and_names_the_root(here: Path, command: str) -> None:
+def test_inspecting_in_a_wrong_folder_creates_nothing_and_names_the_root(here: Path, command: str) -> None:
     line = refusal(*LOOKS[command])
     given = refusal(*LOOKS[command], "--root", "there")
 
@@ -154,7 +154,7 @@ def test_a_word_too_many_is_a_usage_error(songs: Path, words: tuple[str, ...]) -
     assert perago(*words).exit_code == 2
 
 
-def test_where_names_may_not_be_listed_the_lake_s_own_error_stays(tmp_path: Path) -> None:
+def test_the_lakes_own_error_stays_if_names_may_not_be_listed(tmp_path: Path) -> None:
     def around(name: str, call: Callable[..., object], arguments: tuple[object, ...]) -> object:
         if name == "branches":
             raise LakeForbidden("not you")

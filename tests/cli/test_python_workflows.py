@@ -93,7 +93,7 @@ def test_a_workflow_in_python_runs_with_its_fork_and_its_switch(shell: Shell) ->
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_the_workflow_it_was_started_with_and_starts_again_at_a_step(shell: Shell) -> None:
+def test_a_run_resumes_with_the_workflow_it_was_started_with_and_reruns_from_a_step(shell: Shell) -> None:
     two_modules(shell)
     (shell.folder / "fail").touch()
     assert shell.run(*RUN, *GIVEN).code == 1
@@ -113,7 +113,7 @@ def test_a_run_goes_on_with_the_workflow_it_was_started_with_and_starts_again_at
 
 
 @pytest.mark.slow
-def test_going_on_with_the_same_source_says_nothing_of_changes(shell: Shell) -> None:
+def test_resuming_with_the_same_source_reports_no_changes(shell: Shell) -> None:
     two_modules(shell)
     (shell.folder / "fail").touch()
     assert shell.run(*RUN, *GIVEN).code == 1
@@ -272,7 +272,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_line_that_says_what_where_and_what_to_do(name: str, shell: Shell) -> None:
+def test_an_error_is_one_line_with_cause_place_and_remedy(name: str, shell: Shell) -> None:
     more, diagnostic = MISTAKES[name]
     one_module(shell, more=more)
     (shell.folder / "only.py").write_text(

@@ -128,7 +128,7 @@ def test_steps_in_another_order_are_a_change(known_tasks: Path) -> None:
     ]
 
 
-def test_another_version_is_another_workflow(known_tasks: Path) -> None:
+def test_a_new_version_is_registered_beside_the_old_one(known_tasks: Path) -> None:
     register("--local", write(known_tasks, flow(step("one"))))
 
     second = register("--local", "--json", write(known_tasks, flow(step("two"), version=2)))
@@ -177,7 +177,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("definition", "line"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_one_line_and_nothing_is_registered(folder: Path, definition: Any, line: str) -> None:
+def test_an_error_is_one_line_and_nothing_is_registered(folder: Path, definition: Any, line: str) -> None:
     if definition is not None:
         write(folder, definition)
 

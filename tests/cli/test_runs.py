@@ -134,7 +134,7 @@ class TestRun:
         assert "clean: COMPLETED after " in said.err
         assert "cleaning" in shell.run("logs").out
 
-    def test_a_body_that_is_killed_is_seen_wherever_people_look(self, shell: Shell) -> None:
+    def test_a_killed_body_is_visible_in_every_view(self, shell: Shell) -> None:
         said = shell.run(*RUN, "--import", "songs=in", *given(die=True))
         assert said.code == 1
         assert "load | loading" in said.err
@@ -297,7 +297,7 @@ class TestLooking:
             in said.err
         )
 
-    def test_looking_makes_nothing(self, tmp_path: Path) -> None:
+    def test_inspecting_creates_nothing(self, tmp_path: Path) -> None:
         shell = Shell(tmp_path)
         for arguments in (("runs",), ("show",), ("logs",), ("runs", "prune", "--yes", "--older-than", "0s")):
             shell.run_here(*arguments)
@@ -305,7 +305,7 @@ class TestLooking:
 
 
 class TestARunThatGoesOn:
-    def test_it_is_followed_never_pruned_and_shown_as_stopped_when_its_process_is_killed(
+    def test_a_running_run_is_followed_never_pruned_and_shown_as_stopped_when_its_process_is_killed(
         self, shell: Shell
     ) -> None:
         process = shell.start(*RUN, "--import", "songs=in", *given(wait_for=str(shell.folder / "go")))

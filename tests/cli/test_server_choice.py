@@ -128,7 +128,7 @@ def test_every_command_stays_embedded_whatever_the_environment_names_and_says_so
         assert told.count(lake) == (name in ON_A_LAKE), (name, told)
 
 
-def test_where_somebody_has_chosen_nothing_is_said_of_other_servers(filled: Shell) -> None:
+def test_an_explicit_choice_prints_nothing_about_other_servers(filled: Shell) -> None:
     by_option = filled.perago("ls", "songs", "--local")
     filled.environ["PERAGO_SERVERS"] = "embedded"
     by_variable = filled.perago("ls", "songs")

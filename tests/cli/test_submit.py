@@ -143,7 +143,7 @@ def test_a_workflow_is_started_from_the_head_of_its_branch(root: Path) -> None:
     orchestrator.close()
 
 
-def test_as_json_it_says_what_was_started(root: Path) -> None:
+def test_submit_in_json_names_the_started_workflow(root: Path) -> None:
     told = json.loads(local(*GOOD, "--version", "2", "--json").stdout)
 
     assert (told["name"], told["version"], told["input"]["text"]) == ("flow", 2, "la")
@@ -229,7 +229,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize(("arguments", "line"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_one_line_and_nothing_is_started(
+def test_an_error_is_one_line_and_nothing_is_started(
     root: Path, arguments: tuple[str, ...], line: str
 ) -> None:
     done = local(*arguments)
@@ -352,7 +352,7 @@ def real(
     conductor_server.call("DELETE", f"/metadata/taskdefs/{name}")
 
 
-def test_a_mistake_in_the_input_starts_nothing_on_a_real_conductor(
+def test_an_error_in_the_input_starts_nothing_on_a_real_conductor(
     real: str, conductor_server: Any, lakefs_repository: str
 ) -> None:
     where = ("--workspace", lakefs_repository)

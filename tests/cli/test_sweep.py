@@ -116,7 +116,7 @@ class TestEmbedded:
         assert code == 0
         assert text.splitlines()[-1] == "2 would be removed, 0 kept"
 
-    def test_it_tells_what_it_did_and_why(self, root: Path) -> None:
+    def test_sweep_reports_what_it_did_and_why(self, root: Path) -> None:
         over = self.leave(root, root / "orchestrator.db", over=True)
         running = self.leave(root, root / "orchestrator.db", over=False)
         code, text = run("songs")
@@ -148,7 +148,7 @@ class TestEmbedded:
             assert row["task_id"] in row["name"]
         assert {row["kind"] for row in said["leftovers"]} == {"staging", "claim"}
 
-    def test_tags_go_only_by_name_and_age(self, root: Path) -> None:
+    def test_tags_are_removed_only_by_name_and_age(self, root: Path) -> None:
         attempt = Attempt("w", "11111111-2222-3333-4444-555555555555", "r", "t", 0, 0, 0)
         with closing(LocalLake(root / "lake")) as lake:
             head = lake.head("songs", "main").id
@@ -221,7 +221,7 @@ class TestRealServers:
         )
         assert on_lakefs(lakefs_repository, "--older-than", "30m") == {claim: "removed"}
 
-    def test_without_a_repository_all_are_looked_into(
+    def test_without_a_repository_all_are_swept(
         self, lake: Lake, conductor: Orchestrator, lakefs_repository: str
     ) -> None:
         ended = an_attempt(conductor).attempt

@@ -47,7 +47,7 @@ def own(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[mAKlh]|\r", "", text)
 
 
-def test_a_run_and_who_looks_at_it_show_what_a_body_says_and_obey_none_of_it(tmp_path: Path) -> None:
+def test_a_run_and_its_inspection_show_a_bodys_output_and_obey_none_of_it(tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "flow.json").write_text(json.dumps(FLOW))
     shell = Shell(tmp_path)

@@ -243,7 +243,7 @@ def history(shell: Shell) -> str:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_about_data_is_one_line_that_says_what_where_and_what_to_do(
+def test_an_error_about_data_is_one_line_with_cause_place_and_remedy(
     mistake: CommandError, shell: Shell
 ) -> None:
     check_reported(mistake, shell.run_here(*mistake.command), shell.folder)

@@ -288,7 +288,7 @@ def environ_of(mistake: CommandError, folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_in_the_settings_is_one_line_that_says_what_where_and_what_to_do(
+def test_an_error_in_the_settings_is_one_line_with_cause_place_and_remedy(
     mistake: CommandError, shell: Shell
 ) -> None:
     shell.environ |= environ_of(mistake, shell.folder)

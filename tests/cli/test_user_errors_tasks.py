@@ -237,7 +237,7 @@ def check_reported(mistake: CommandError, said: CommandResult) -> None:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_in_a_task_module_is_one_line_that_says_what_where_and_what_to_do(
+def test_an_error_in_a_task_module_is_one_line_with_cause_place_and_remedy(
     mistake: CommandError, module: Module, tmp_path: Path
 ) -> None:
     module("tasks.py", mistake.source)

@@ -303,16 +303,14 @@ def write(folder: Path, file: Any) -> None:
 
 
 @pytest.mark.parametrize("one", MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_in_a_workflow_is_one_line_that_says_what_where_and_what_to_do(
-    one: Wrong, shell: Shell
-) -> None:
+def test_an_error_in_a_workflow_is_one_line_with_cause_place_and_remedy(one: Wrong, shell: Shell) -> None:
     write(shell.folder, one.file)
 
     check_reported(one.mistake, shell.run_here(*one.mistake.command), shell.folder)
 
 
 @pytest.mark.parametrize("mistake", SUBMITTED.values(), ids=SUBMITTED)
-def test_a_mistake_in_starting_a_registered_workflow_is_one_line(mistake: CommandError, shell: Shell) -> None:
+def test_an_error_in_starting_a_registered_workflow_is_one_line(mistake: CommandError, shell: Shell) -> None:
     write(shell.folder, workflow(ONE))
     assert shell.run_here(*REGISTER).code == 0
 

@@ -54,7 +54,7 @@ class TestListing:
         assert work.paths(commit) == sorted(objects)
         assert work.paths(commit, "many/3/") == sorted(path for path in objects if "/3/" in path)
 
-    def test_one_object_is_as_the_listing_has_it(self, lake: Lake, work: Work) -> None:
+    def test_stat_of_an_object_equals_its_listing(self, lake: Lake, work: Work) -> None:
         objects = {"a/b": b"hello", "a/b/c": b"below", "a/b-c": b"beside", "d/": b"", "é": b"x"}
         commit = work.commit("main", objects)
         listed = {entry.path: entry for entry in lake.list(work.repository, commit, "")}
@@ -68,7 +68,7 @@ class TestListing:
             with pytest.raises(LakeNotFound):
                 lake.stat(work.repository, ref, path)
 
-    def test_one_object_is_found_as_it_is_on_its_branch(self, lake: Lake, work: Work) -> None:
+    def test_stat_of_an_object_on_a_branch_sees_uncommitted_changes(self, lake: Lake, work: Work) -> None:
         work.commit("main", {"a": b"1", "b": b"1"})
         work.put("main", {"a": b"three"})
         lake.delete(work.repository, "main", ["b"])

@@ -196,7 +196,7 @@ class TestCreatedObjects:
             assert work.bytes_at("notes", path) == content
         assert work.paths("notes", "rows/") == ["rows/1", "rows/2"]
 
-    def test_one_that_is_there_is_a_conflict_and_stays(self, lake: Lake, work: Work) -> None:
+    def test_creating_an_existing_object_is_a_conflict_and_it_stays(self, lake: Lake, work: Work) -> None:
         work.commit("main", {"committed": b"old"})
         lake.create_branch(work.repository, "notes", "main")
         lake.create_object(work.repository, "notes", "made", b"first")
@@ -205,7 +205,7 @@ class TestCreatedObjects:
                 lake.create_object(work.repository, "notes", path, b"second")
             assert work.bytes_at("notes", path) == before
 
-    def test_one_that_was_removed_may_be_made_again(self, lake: Lake, work: Work) -> None:
+    def test_a_removed_object_may_be_created_again(self, lake: Lake, work: Work) -> None:
         work.commit("main", {"gone": b"old"})
         lake.create_branch(work.repository, "notes", "main")
         lake.delete(work.repository, "notes", ["gone"])

@@ -127,7 +127,7 @@ class TestMerge:
 class TestThreeWayMerge:
     """A source that was made at an earlier commit of the target: what it changed comes in, what others did stays."""
 
-    def test_both_sides_are_there_and_history_is_one_line(self, lake: Lake, work: Work) -> None:
+    def test_a_three_way_merge_has_both_sides_and_a_linear_history(self, lake: Lake, work: Work) -> None:
         base = work.commit("main", {"keep": b"0", "ours": b"0", "drop": b"0", "theirs": b"0"})
         lake.create_branch(work.repository, "side", base)
         lake.delete(work.repository, "side", ["drop"])

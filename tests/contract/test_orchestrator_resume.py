@@ -33,7 +33,7 @@ def failed_with_canceled(line: Line, fail: Callable[[], Taken], *names: str) -> 
 
 
 class TestGoingOn:
-    def test_a_failed_workflow_goes_on_from_the_failed_step_whatever_its_retries(self, line: Line) -> None:
+    def test_a_failed_workflow_resumes_at_the_failed_step_whatever_its_retries(self, line: Line) -> None:
         line.define([line.step("one"), line.step("two", {"n": "${one.output.n}"})], taskdef={"retryCount": 0})
         workflow_id = line.start()
         line.work("one", n=7)
@@ -57,7 +57,7 @@ class TestGoingOn:
         assert [task.reason for task in state.tasks] == [None, "broken", None]
 
     @pytest.mark.parametrize("status", ["FAILED", "FAILED_WITH_TERMINAL_ERROR"])
-    def test_it_can_fail_again_and_go_on_again(self, line: Line, status: str) -> None:
+    def test_a_resumed_workflow_can_fail_and_resume_again(self, line: Line, status: str) -> None:
         workflow_id = line.begin(taskdef={"retryCount": 0})
         for retry_count in range(2):
             assignment = line.take_one()
@@ -68,7 +68,7 @@ class TestGoingOn:
         line.work("only")
         assert line.end_of(workflow_id).status == "COMPLETED"
 
-    def test_of_a_fork_what_was_canceled_goes_on_too_and_what_was_done_stays_done(self, line: Line) -> None:
+    def test_canceled_branches_of_a_fork_resume_and_finished_ones_stay_finished(self, line: Line) -> None:
         # Ended by NOOPs: Conductor's JOIN may take an arm that is about to go on for one that has failed.
         arms = {"left": "${left.output}", "right_too": "${right_too.output}"}
         line.define([*fork(line, last={"type": "NOOP"}), line.step("after", arms)], taskdef={"retryCount": 0})
@@ -112,7 +112,7 @@ class TestGoingOn:
             "COMPLETED"
         }
 
-    def test_of_a_fork_both_branches_go_on_where_both_were_open(self, line: Line) -> None:
+    def test_both_open_branches_of_a_fork_resume(self, line: Line) -> None:
         # Ended by NOOPs: Conductor's JOIN may take an arm that is about to go on for one that has failed.
         line.define([*fork(line, last={"type": "NOOP"})], taskdef={"retryCount": 0})
 
@@ -135,7 +135,7 @@ class TestGoingOn:
         line.work("right_too")
         assert line.end_of(workflow_id).status == "COMPLETED"
 
-    def test_a_loop_goes_on_in_its_iteration(self, line: Line) -> None:
+    def test_a_loop_resumes_in_its_iteration(self, line: Line) -> None:
         loop = {
             "name": "loop",
             "taskReferenceName": "loop",
@@ -166,7 +166,7 @@ class TestGoingOn:
             "2": {"one": {"n": 2}, "two": {"n": 20}},
         }
 
-    def test_a_case_of_a_switch_goes_on(self, line: Line) -> None:
+    def test_a_case_of_a_switch_resumes(self, line: Line) -> None:
         switch = {
             "name": "switch",
             "taskReferenceName": "which",
@@ -187,7 +187,7 @@ class TestGoingOn:
         assert line.end_of(workflow_id).status == "COMPLETED"
 
     @pytest.mark.slow
-    def test_a_workflow_that_is_out_of_time_goes_on_with_all_of_its_time_again(self, line: Line) -> None:
+    def test_a_timed_out_workflow_resumes_with_its_whole_time(self, line: Line) -> None:
         line.define([line.step("one"), line.step("two")], timeoutSeconds=2, timeoutPolicy="TIME_OUT_WF")
         workflow_id = line.start()
         late = line.take_one()
@@ -202,7 +202,7 @@ class TestGoingOn:
         assert not line.send(late)
         assert line.orchestrator.workflow(workflow_id).status == "RUNNING"
 
-    def test_a_workflow_that_runs_or_is_done_or_is_not_there_does_not_go_on(self, line: Line) -> None:
+    def test_a_workflow_that_runs_or_is_done_or_is_missing_does_not_resume(self, line: Line) -> None:
         workflow_id = line.begin()
         with pytest.raises(OrchestratorRefused):
             line.orchestrator.retry_workflow(workflow_id)

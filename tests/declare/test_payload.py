@@ -193,7 +193,7 @@ def test_unknown_params_are_ignored_at_every_level_where_the_task_says_so(
     assert "extra" not in json.dumps(params.model_dump(mode="json"))
 
 
-def test_many_mistakes_are_told_up_to_a_bound() -> None:
+def test_many_violations_are_reported_up_to_a_bound() -> None:
     items = [{"name": 1} for _ in range(8)]
 
     with pytest.raises(TaskInputError, match=r"items\[4\]\.name: [^;]* \(and 3 more\)$"):

@@ -179,7 +179,7 @@ def test_a_secret_that_stands_where_a_line_is_cut_is_masked_first() -> None:
     assert not [line for line in lines if "hus" in line]
 
 
-def test_a_text_of_millions_of_lines_is_cut_before_it_is_looked_at_line_by_line() -> None:
+def test_a_text_of_millions_of_lines_is_cut_before_its_lines_are_processed() -> None:
     def long() -> None:
         raise ValueError("first\n" + "x\n" * 1_000_000 + "last")
 

@@ -100,14 +100,14 @@ def test_a_folder_of_the_actions_name_elsewhere_may_be_read() -> None:
         lambda workdir, params: None,
     ],
 )
-def test_a_check_may_look_at_anything_that_may_be_in_the_view(check: Check) -> None:
+def test_a_check_may_name_anything_that_may_be_in_the_view(check: Check) -> None:
     view = {"reads": ("plays", "songs", "deep/in"), "writes": ("out",)}
 
     assert WorkspaceSpec(pre=[check], **view).pre == (check,)
     assert WorkspaceSpec(prefix="/a", post=[check], **view).post == (check,)
 
 
-def test_without_reads_checks_look_at_the_whole_prefix() -> None:
+def test_without_reads_checks_see_the_whole_prefix() -> None:
     checks = (require_file("anything"), require_rows("any/table"))
 
     assert WorkspaceSpec(prefix="/a", writes=["out"], pre=checks).pre == checks

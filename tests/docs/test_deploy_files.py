@@ -81,7 +81,7 @@ def test_every_setting_that_is_named_exists(file: str) -> None:
 
 
 @pytest.mark.parametrize("where", COMMANDS)
-def test_each_runs_a_command_that_perago_takes(where: str) -> None:
+def test_each_deployment_runs_a_valid_perago_command(where: str) -> None:
     name, *arguments = COMMANDS[where]
     command = get_command(app).commands[name]  # type: ignore[attr-defined]
 

@@ -39,7 +39,7 @@ def test_a_bad_verdict_is_raised_and_the_others_are_not_waited_for() -> None:
     assert isinstance(endless.stopped_by, GivenUp)
 
 
-def test_what_is_held_is_held_until_the_end_and_then_let_go_once() -> None:
+def test_held_objects_are_released_once_at_the_end() -> None:
     left = [Verdict("a"), Verdict("bad", error=LakeError("no")), Verdict("b")]
     verification = Verification(threads=1)
     verification.begin(left)

@@ -93,7 +93,7 @@ STAT = FileStat(size=3, mtime_ns=100, ctime_ns=100, inode=7)
         (replace(STAT, mtime_ns=50), replace(STAT, mtime_ns=50), 100, True),
     ],
 )
-def test_only_what_stat_cannot_vouch_for_is_read(
+def test_only_files_that_stat_cannot_decide_are_read(
     now: FileStat, then: FileStat | None, index_ns: int, expected: bool
 ) -> None:
     assert must_hash(now, then, index_ns) is expected
@@ -157,7 +157,7 @@ class TestEdited:
     READ = states(touched=FileState(1, MD5), new_bytes=FileState(1, SHA), added=FileState(2, SHA))
     EDITED = EditedStates(BASE, READ, {"gone"})
 
-    def test_it_is_what_the_folder_holds(self) -> None:
+    def test_edited_states_are_what_the_folder_holds(self) -> None:
         expected = {
             "kept": FileState(1, MD5),
             "touched": FileState(1, MD5),
@@ -178,7 +178,7 @@ class TestEdited:
         with pytest.raises(KeyError):
             self.EDITED[path]
 
-    def test_its_changes_are_those_of_a_whole_comparison(self) -> None:
+    def test_changes_of_edited_states_are_those_of_a_whole_comparison(self) -> None:
         assert self.EDITED.changes() == changes_between(self.BASE, self.EDITED)
         assert self.EDITED.changes().put == ("new_bytes", "added")
         assert self.EDITED.changes().delete == ("gone",)

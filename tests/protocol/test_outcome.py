@@ -162,7 +162,7 @@ def test_a_long_reason_keeps_its_beginning_and_its_end() -> None:
     assert cut.count(" … ") == 1
 
 
-def test_it_is_cut_between_words_and_lines_where_there_are_some() -> None:
+def test_a_long_reason_is_cut_between_words_or_lines() -> None:
     assert shorten("short", 40) == "short"
     assert shorten("one two three four five six seven", 23) == "one two … six seven"
     assert shorten("first line\nof many\nmore\nmore\nlast line", 26) == "first line … last line"

@@ -80,7 +80,7 @@ def test_the_first_rule_that_is_broken_is_told() -> None:
     ]
 
 
-def test_no_other_module_looks_for_parts_that_lead_out_or_for_names_that_are_taken() -> None:
+def test_no_other_module_checks_for_parts_that_lead_out_or_for_reserved_names() -> None:
     ours = {"..", "\0", paths.MARKER, paths.ACTIONS}
     found = []
     for path in sorted(SRC.rglob("*.py")):

@@ -56,7 +56,7 @@ def may_publish(target: TargetBranch, policy: PolicyName) -> bool:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_input_itself_is_never_hopeless(policy: PolicyName) -> None:
+def test_a_head_at_the_input_never_fails_the_preflight(policy: PolicyName) -> None:
     assert reason(branch(), policy) is None
 
 
@@ -119,7 +119,7 @@ class TestATaskThatRebases:
         )
 
     @pytest.mark.parametrize("makers", [(ACCEPTED,), (FENCE,), (OWN, FOREIGN), (UNSIGNED, ACCEPTED)])
-    def test_a_view_that_is_as_it_was_is_not_hopeless(self, makers: tuple[dict[str, str], ...]) -> None:
+    def test_an_unchanged_view_does_not_fail_the_preflight(self, makers: tuple[dict[str, str], ...]) -> None:
         assert self.reason(branch(*makers)) is None
 
     def test_a_view_that_changed_is(self) -> None:
@@ -157,7 +157,7 @@ def later_heads(target: TargetBranch) -> Iterator[TargetBranch]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_the_look_ends_nothing_that_a_later_head_could_save(policy: PolicyName, length: int) -> None:
+def test_the_preflight_ends_no_attempt_that_a_later_head_could_save(policy: PolicyName, length: int) -> None:
     for makers in itertools.product(MAKERS, repeat=length):
         target = branch(*makers)
         savable = any(may_publish(later, policy) for later in later_heads(target))

@@ -22,7 +22,7 @@ def test_without_declared_paths_the_view_is_the_whole_prefix() -> None:
     assert not view.covers("eventsof/raw/monday.csv")
 
 
-def test_writes_alone_narrow_what_may_be_changed_and_not_what_is_seen() -> None:
+def test_writes_alone_limit_what_may_be_changed_and_not_what_is_seen() -> None:
     view = View("events/", writes=("clean",))
 
     assert view.roots == ("events/",)

@@ -5,7 +5,7 @@ import threading
 from perago.runtime.periodic import looking
 
 
-def test_it_looks_until_the_block_is_over_and_its_thread_ends_with_it() -> None:
+def test_a_periodic_call_repeats_until_the_block_ends_and_its_thread_ends_with_it() -> None:
     twice = threading.Event()
     looks: list[str] = []
 
@@ -22,7 +22,7 @@ def test_it_looks_until_the_block_is_over_and_its_thread_ends_with_it() -> None:
     assert "looking-here" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_it_looks_no_more_once_there_is_nothing_to_see() -> None:
+def test_a_periodic_call_stops_once_it_returns_false() -> None:
     looks: list[threading.Thread] = []
 
     def look() -> bool:

@@ -214,7 +214,9 @@ class TestReuse:
         assert (published_ref(left.execute()), world.head().id) == (made, head)
 
     @pytest.mark.parametrize("event", [inside, takes_ours_back])
-    def test_it_does_not_count_once_the_view_has_changed(self, world: World, event: Any) -> None:
+    def test_an_abandoned_publication_is_not_reused_once_the_view_has_changed(
+        self, world: World, event: Any
+    ) -> None:
         left = a_side(world, "left", policy="reuse")
         dies_before_completing(left)
         event(world)
@@ -233,7 +235,7 @@ class TestReuse:
 class TestTheHeadMovesWhileItPublishes:
     @pytest.mark.parametrize("policy", POLICIES)
     @pytest.mark.parametrize("times", [1, 3])
-    def test_it_is_decided_anew_and_fenced_before_each_try(
+    def test_publication_is_decided_and_fenced_again_before_each_try(
         self, world: World, policy: str, times: int
     ) -> None:
         a, side, calls, left = world.head().id, a_side(world, "left", policy=policy), [], [times]

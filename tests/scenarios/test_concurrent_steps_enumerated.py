@@ -360,7 +360,7 @@ def test_past_a_soft_fence_a_mixed_commit_is_never_accepted(tmp_path: Path) -> N
     assert [found for found in _soft_changes(tmp_path) if found[1]] == []
 
 
-def test_a_mixed_commit_would_be_accepted_if_its_parent_were_not_looked_at(
+def test_a_mixed_commit_would_be_accepted_if_its_parent_were_not_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _any_landing_counts(monkeypatch)

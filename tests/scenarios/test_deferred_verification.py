@@ -146,7 +146,7 @@ class TestBad:
         world.start(definition)
         fails(world, definition, "FAILED", BAD, lake=DeferringLake(world.lake, bad()))
 
-    def test_it_ends_at_the_verdict_without_the_bodys_traceback_and_the_retry_completes(
+    def test_an_attempt_with_a_bad_verdict_fails_without_the_bodys_traceback_and_the_retry_completes(
         self, world: World
     ) -> None:
         definition = make_task(broken)
@@ -171,7 +171,7 @@ class TestWithoutAVerdict:
         assert (left.verified, left.drops) == (False, 1)
         assert world.workdirs() == []
 
-    def test_so_does_one_that_is_interrupted(self, world: World) -> None:
+    def test_an_interrupted_attempt_drops_its_unverified_objects(self, world: World) -> None:
         def interrupted(_workspace: Path, _params: Params) -> Made:
             raise SystemExit(3)
 

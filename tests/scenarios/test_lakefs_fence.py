@@ -120,7 +120,7 @@ class TestAfterTheHeadWasRead:
         assert "expected head" in refused(world, settled, theirs[0])
 
     @pytest.mark.parametrize("policy", ["supersede", "reuse"])
-    def test_their_change_of_the_very_same_object_is_refused_too(self, world: World, policy: str) -> None:
+    def test_a_concurrent_change_of_the_same_object_is_refused_too(self, world: World, policy: str) -> None:
         fence(world)
         definition, theirs = make_task(on_abandoned=policy), []
         world.start(definition)

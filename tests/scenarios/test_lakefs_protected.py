@@ -112,6 +112,6 @@ def test_replace_cannot_move_the_branch_and_says_what_to_declare(world: World, c
     assert world.leftovers() == []
 
 
-def test_nobody_writes_past_the_protection(world: World) -> None:
+def test_no_write_passes_the_protection(world: World) -> None:
     with pytest.raises(LakeForbidden):
         world.put({"data/by-hand.txt": "x"})

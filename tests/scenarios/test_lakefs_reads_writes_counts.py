@@ -28,7 +28,7 @@ def body(workspace: Path, params: Params) -> Made:
     return Made(said="made")
 
 
-def test_a_narrow_task_fetches_its_view_and_sends_what_changed(
+def test_a_task_with_reads_and_writes_fetches_its_view_and_sends_what_changed(
     lakefs_server: LakefsServer, lakefs_repository: str, tmp_path: Path
 ) -> None:
     task = make_task(body, reads=("plays", "songs"), writes=("sessions",))

@@ -50,7 +50,7 @@ def setting(port: Any, name: str, event: threading.Event) -> Any:
     return Wrapped(port, around)
 
 
-def test_staging_goes_on_while_the_claim_is_on_its_way(world: World, threads: Submit) -> None:
+def test_staging_continues_while_the_claim_is_on_its_way(world: World, threads: Submit) -> None:
     definition, staged = make_task(), threading.Event()
     world.start(definition)
     lake = setting(holding(world.lake, is_claim, staged), "commit", staged)

@@ -91,7 +91,7 @@ class TestTwoStepsOfOneWorkflow:
             assert part in reason
 
     @pytest.mark.parametrize("call", ["create_branch", "merge"])
-    def test_one_that_loses_while_it_publishes_is_told_the_same(self, world: World, call: str) -> None:
+    def test_a_step_that_loses_while_it_publishes_gets_the_same_reason(self, world: World, call: str) -> None:
         definition = make_task(on_abandoned="supersede", retries=0)
         _, left, right = start_fork(world, definition)
         made: list[str] = []
@@ -103,7 +103,7 @@ class TestTwoStepsOfOneWorkflow:
 
 class TestAnotherWorkflow:
     @pytest.mark.parametrize("policy", POLICIES)
-    def test_what_it_published_and_was_accepted_ends_the_attempt_before_its_body(
+    def test_an_accepted_publication_of_the_step_ends_the_attempt_before_its_body(
         self, world: World, policy: str
     ) -> None:
         body = Counted()
@@ -114,7 +114,7 @@ class TestAnotherWorkflow:
         assert body.runs == 1
 
     @pytest.mark.parametrize("policy", POLICIES)
-    def test_a_second_run_of_the_same_step_from_the_same_input_is_told_what_it_looks_like(
+    def test_a_second_run_of_the_same_step_from_the_same_input_gets_an_explanation(
         self, world: World, policy: str
     ) -> None:
         definition, a = make_task(on_abandoned=policy), world.head().id
@@ -162,7 +162,7 @@ class TestTheBranch:
         assert world.leftovers() == []
 
     @pytest.mark.parametrize("policy", POLICIES)
-    def test_on_the_usual_way_the_head_is_read_once_and_the_ref_is_not_looked_up(
+    def test_usually_the_head_is_read_once_and_the_ref_is_not_looked_up(
         self, world: World, policy: str
     ) -> None:
         definition, calls = make_task(on_abandoned=policy), []
@@ -184,7 +184,7 @@ class TestTheBranch:
         assert (calls.count("head"), calls.count("commit_at")) == (2, 0)
 
     @pytest.mark.parametrize("policy", POLICIES)
-    def test_a_look_that_cannot_be_taken_ends_nothing(self, world: World, policy: str) -> None:
+    def test_a_preflight_that_cannot_be_made_ends_nothing(self, world: World, policy: str) -> None:
         definition, seen = make_task(on_abandoned=policy), []
 
         def first_two_fail(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -126,7 +126,7 @@ def test_nothing_outside_the_view_is_listed_downloaded_sent_or_deleted(world: Wo
     assert [paths for name, paths in asked if name == "delete"] == [["data/sessions/2.csv"]]
 
 
-def test_what_a_narrow_task_changed_is_published_and_all_else_stays(world: World) -> None:
+def test_changes_within_the_writes_are_published_and_all_else_stays(world: World) -> None:
     world.commit(INPUT)
     before = world.files()
 
@@ -190,7 +190,7 @@ def test_a_task_may_be_the_first_to_write_what_it_declares(world: World) -> None
     assert world.files(ref) == {**before, "data/new/file.txt": "first"}
 
 
-def test_checks_look_at_the_view(world: World) -> None:
+def test_checks_see_the_view(world: World) -> None:
     world.commit(INPUT)
     looking = {
         "pre": [

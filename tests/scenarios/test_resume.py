@@ -50,7 +50,7 @@ def test_what_a_dead_process_staged_or_published_does_not_stand_in_the_way(world
 
 
 @pytest.mark.parametrize("status", ["FAILED", "FAILED_WITH_TERMINAL_ERROR"])
-def test_a_failed_workflow_goes_on_over_what_its_last_attempt_left(world: World, status: Any) -> None:
+def test_a_failed_workflow_resumes_over_what_its_last_attempt_left(world: World, status: Any) -> None:
     a = world.head().id
     definition = make_task(writing("second"), retries=0)
     workflow = world.start(definition)

@@ -74,7 +74,7 @@ class TestSomeoneElseCommitsWhileTheBodyRuns:
         assert hard.leftovers() == []
 
     @pytest.mark.parametrize("policy", ["supersede", "reuse"])
-    def test_it_stays_under_the_other_policies(self, hard: World, policy: str) -> None:
+    def test_the_commit_of_others_stays_under_the_other_policies(self, hard: World, policy: str) -> None:
         theirs, calls = [], []
         settled = run(hard, make_task(moving(hard, theirs), on_abandoned=policy), calls)
         assert (settled.outcome.status, settled.refused, hard.head().id) == ("FAILED", True, theirs[0])

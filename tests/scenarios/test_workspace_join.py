@@ -129,7 +129,7 @@ class TestTheLastOneIsWorkedFrom:
 
 
 class TestWorkspacesThatNoCommitHolds:
-    def test_one_of_another_line_is_named(self, world: World) -> None:
+    def test_a_workspace_of_another_history_is_named(self, world: World) -> None:
         first, last = two_sides(world)
         world.lake.create_branch(world.repository, "aside", first, hidden=False)
         odd = world.commit({"other.txt": "aside"}, branch="aside")
@@ -138,7 +138,7 @@ class TestWorkspacesThatNoCommitHolds:
             assert f"workspace[{order.index(odd)}].ref {odd}" in reason
             assert f"workspace[{order.index(last)}].ref {last}" in reason
 
-    def test_one_that_is_too_far_back_is_refused(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_workspace_too_far_back_is_refused(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("perago.protocol.workspace_join.MAX_RANGE", 3)
         monkeypatch.setattr("perago.runtime.attempt.workspace_join.MAX_RANGE", 3)
         assert publication.MAX_RANGE == 1024

@@ -219,7 +219,7 @@ def test_of_two_tasks_that_make_the_same_version_at_once_the_second_is_refused(w
 
 
 @on("lakeFS over s3a")
-def test_checks_look_at_the_rows_that_count(world: SparkWorld) -> None:
+def test_checks_see_only_current_rows(world: SparkWorld) -> None:
     def body(workspace: SparkWorkspace, params: Params) -> Made:
         workspace.write(songs(workspace, 8, 9).coalesce(1), "songs", "delta")
         return Made(said="done")

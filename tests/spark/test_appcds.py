@@ -23,7 +23,7 @@ def java_home(folder: Path, version: str) -> Path:
     return folder
 
 
-def test_each_java_has_an_archive_of_its_own_in_the_users_cache(tmp_path: Path) -> None:
+def test_each_java_has_its_own_archive_in_the_users_cache(tmp_path: Path) -> None:
     one, other = java_home(tmp_path / "17", "17"), java_home(tmp_path / "21", "21")
 
     first = archive_file({"JAVA_HOME": str(one), "XDG_CACHE_HOME": str(tmp_path / "cache")})

@@ -50,7 +50,7 @@ def test_what_the_task_sees_has_an_address(workspace: SparkWorkspace, path: str)
     assert workspace.uri(path) == f"{workspace.base}/{path}"
 
 
-def test_a_narrow_table_is_published_and_all_else_stays(world: SparkWorld) -> None:
+def test_a_written_table_is_published_and_all_else_stays(world: SparkWorld) -> None:
     world.commit({"data/counts/old.parquet": "replaced", "data/counts-old/kept.parquet": "kept"})
     before = set(world.paths())
 
@@ -117,7 +117,7 @@ def test_what_is_only_read_and_deleted_on_the_branch_is_refused(direct_world: Sp
     assert "data/raw/events.csv" in direct_world.paths()
 
 
-def test_leftovers_of_narrow_tables_are_not_published(world: SparkWorld) -> None:
+def test_files_that_spark_leaves_in_written_tables_are_not_published(world: SparkWorld) -> None:
     def body(workspace: SparkWorkspace, params: Params) -> Made:
         options: dict[str, Any] = {"partitionOverwriteMode": "dynamic"}
         rows = workspace.spark.range(4).selectExpr("id", "id % 2 AS part").coalesce(1)

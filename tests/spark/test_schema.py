@@ -114,7 +114,7 @@ def test_csv_is_read_as_declared_and_its_header_must_fit(workspace: SparkWorkspa
         workspace.read("plays.csv", format="csv", schema=Play, header=True)
 
 
-def test_a_table_of_another_writer_is_looked_into_by_spark(workspace: SparkWorkspace, tmp_path: Path) -> None:
+def test_a_table_of_another_writer_is_read_by_spark(workspace: SparkWorkspace, tmp_path: Path) -> None:
     (tmp_path / "plays").mkdir()
     (tmp_path / "plays" / "a.json").write_text('{"user": "ann", "ms": 10}\n')
 

@@ -67,7 +67,7 @@ def test_what_the_operator_says_wins_over_spark_defaults_and_they_win_over_ours(
         ("local[2]", None, "spark://conf:7077", "spark://conf:7077"),
     ],
 )
-def test_one_order_decides_on_the_master_for_the_session_its_sizes_and_where_tasks_work(
+def test_one_precedence_decides_the_master_of_the_session_its_sizes_and_the_placement(
     tmp_path: Path, file: str | None, variable: str | None, conf: str | None, master: str
 ) -> None:
     (tmp_path / "spark-defaults.conf").write_text(f"spark.master {file}\n" if file else "")

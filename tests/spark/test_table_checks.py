@@ -190,7 +190,7 @@ def test_a_wrong_check_is_refused_where_it_is_written(declare: Any, rule: str) -
         declare()
 
 
-def test_a_plain_task_cannot_look_into_tables() -> None:
+def test_a_plain_task_cannot_check_tables() -> None:
     with pytest.raises(TaskDefinitionError, match=r"require_rows\('plays', min=1\): looks into a table"):
 
         @task(name="plain", owner_email="a@b.c", workspace=WorkspaceSpec(post=[require_rows("plays")]))

@@ -190,7 +190,7 @@ def narrow(workspace: Path, params: Params) -> Made:
     return Made(length=len(there))
 
 
-def test_a_narrow_task_is_tried_among_files_that_it_does_not_see(tmp_path: Path) -> None:
+def test_a_trial_may_contain_files_that_the_task_does_not_see(tmp_path: Path) -> None:
     files = {"in.txt": "a", "in.txt.bak": "b", "other/c.txt": "c"}
 
     trial = try_task(narrow, files, params={"text": "out/made.txt"}, root=tmp_path)

@@ -158,7 +158,7 @@ def test_a_foreign_commit_ends_a_workflow_whose_step_may_not_cover_it() -> None:
     assert trial.history[0].by == "other"
 
 
-def test_only_the_tasks_that_a_workflow_uses_are_looked_at() -> None:
+def test_only_the_tasks_that_a_workflow_uses_are_checked() -> None:
     # The module holds Spark tasks of other workflows, say: nothing is imported for them.
     assert try_workflow(ONE, [counting(), tasks], DATA).status == "COMPLETED"
 

@@ -18,7 +18,7 @@ from tests.support.servers.served_page import served_page
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8642", "localhost:8642", "[::1]:8642", "127.0.0.1"])
-def test_this_machine_may_look(tmp_path: Path, host: str) -> None:
+def test_this_machine_may_read_the_page(tmp_path: Path, host: str) -> None:
     with served_page(tmp_path) as http:
         assert http.get("/runs", headers={"Host": host}).status_code == 200
 
@@ -114,13 +114,13 @@ def test_an_address_that_is_taken_is_told_with_the_way_on(tmp_path: Path) -> Non
         pass
 
 
-def test_where_the_usual_port_is_taken_another_one_serves(tmp_path: Path) -> None:
+def test_another_port_serves_if_the_usual_one_is_taken(tmp_path: Path) -> None:
     servers = Embedded(load_settings({}, root=tmp_path))
     with serving_page(servers) as one, serving_page(servers) as two:
         assert one.port != two.port
 
 
-def test_looking_at_an_empty_root_makes_nothing(tmp_path: Path) -> None:
+def test_inspecting_an_empty_root_creates_nothing(tmp_path: Path) -> None:
     root = tmp_path / "root"
     with served_page(root) as http:
         for path in ("/runs", "/branches", "/data", "/checks"):

@@ -292,7 +292,7 @@ class TestEverybody:
         page.evaluate("() => document.querySelector('label').remove()")
         assert [fault.split()[0] for fault in serious_faults(page)] == ["label"]
 
-    def test_it_is_dark_in_the_dark(self, browser: Browser, served: Served) -> None:
+    def test_the_page_is_dark_in_dark_mode(self, browser: Browser, served: Served) -> None:
         with browser.new_context(color_scheme="dark") as context:
             page = watch(context, served).open("/runs")
             colour = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")

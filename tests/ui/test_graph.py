@@ -142,7 +142,7 @@ class TestLanes:
         assert self.kinds(rows) == [["branch"], ["branch", "replaced"], ["branch"]]
         assert [row.drawn.dot for row in draw(rows, more=False)] == [9, 27, 9]
 
-    def test_one_that_stands_above_the_head_has_no_branch_beside_it(self) -> None:
+    def test_a_commit_above_the_head_has_no_branch_beside_it(self) -> None:
         rows = [self.row("lost", kind="replaced"), self.row("a")]
         assert self.kinds(rows) == [["replaced"], []]
 

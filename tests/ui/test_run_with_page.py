@@ -116,7 +116,9 @@ def written(folder: Path) -> Shell:
     return Shell(folder)
 
 
-def test_the_page_is_there_while_the_run_goes_on_and_ends_with_it(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_is_served_while_the_run_is_running_and_ends_with_it(
+    browser: Browser, tmp_path: Path
+) -> None:
     shell = written(tmp_path)
     where = ("--import", "music=seed", "--workspace", "music")
     with ended(shell.start("run", "workflow.json", "--tasks", "tasks.py", *where, "--ui")) as process:

@@ -259,7 +259,7 @@ MISTAKES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_line_with_the_authors_line(name: str) -> None:
+def test_an_error_is_one_line_with_the_authors_line(name: str) -> None:
     wrong, message = MISTAKES[name]
 
     with pytest.raises(TaskDefinitionError, match=message) as raised:

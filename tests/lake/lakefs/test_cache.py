@@ -171,7 +171,7 @@ class TestBodies:
 
     @pytest.mark.parametrize("few", [True, False], ids=["few", "many"])
     @pytest.mark.parametrize("size", [500, 200_000, 1_000_000, 5_000_000])
-    def test_that_is_no_damage_and_a_small_object_of_a_few_stays(
+    def test_a_body_that_edits_its_file_damages_no_small_cached_object(
         self, tmp_path: Path, size: int, few: bool, caplog: pytest.LogCaptureFixture
     ) -> None:
         kept, data = CacheFixture(tmp_path, 10**7), b"x" * size

@@ -95,7 +95,7 @@ class TestTrouble:
         assert kept.get(b"hello") is None
 
     @pytest.mark.parametrize("tables", OTHERS.values(), ids=OTHERS)
-    def test_an_index_of_another_version_is_made_anew_from_what_is_there(
+    def test_an_index_of_another_version_is_rebuilt_from_the_files(
         self, kept: CacheFixture, tables: str
     ) -> None:
         kept.put(b"hello")
@@ -116,7 +116,7 @@ class TestTrouble:
         assert kept.cache.used_bytes() == kept.kept_bytes() <= size + 20
         assert kept.get(b"hello") is None, "what was found again is thrown out like the rest"
 
-    def test_an_index_of_this_version_is_not_made_anew(self, kept: CacheFixture) -> None:
+    def test_an_index_of_this_version_is_not_rebuilt(self, kept: CacheFixture) -> None:
         kept.put(b"hello")
         kept.cache.close()
         kept.path(b"hello").unlink()
@@ -147,7 +147,7 @@ class TestTrouble:
         kept.put(b"hello")
         assert kept.get(b"hello") is None
 
-    def test_another_process_at_the_index_is_waited_for(self, kept: CacheFixture) -> None:
+    def test_the_cache_waits_for_another_process_at_the_index(self, kept: CacheFixture) -> None:
         kept.put(b"hello")
         with sqlite3.connect(kept.folder / "cache/index.db") as other:
             assert other.execute("SELECT count(*) FROM kept").fetchone() == (1,)
@@ -164,7 +164,7 @@ class TestPrivacy:
         os.umask(before)
 
     @pytest.mark.usefixtures("umask")
-    def test_nobody_but_the_owner_can_read_anything(self, tmp_path: Path) -> None:
+    def test_only_the_owner_can_read_the_cache(self, tmp_path: Path) -> None:
         kept = CacheFixture(tmp_path, 10**7)
         kept.put(b"hello")
         kept.put(b"x" * 5_000_000)

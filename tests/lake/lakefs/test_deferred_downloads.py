@@ -155,7 +155,7 @@ class TestDamaged:
 
 
 class TestOtherChecksums:
-    def test_one_that_is_no_hash_passes_if_two_transfers_agree_and_is_cached_by_its_md5(
+    def test_an_object_whose_checksum_is_no_hash_passes_if_two_transfers_agree_and_is_cached_by_its_md5(
         self, leaving: DeferringDownloads, caplog: pytest.LogCaptureFixture
     ) -> None:
         source, entry = ScriptedSource(DATA), an_entry(DATA, OTHER_MD5)
@@ -169,7 +169,7 @@ class TestOtherChecksums:
         assert verification.wait() == {}
         assert (file.read_bytes(), source.count) == (DATA, 2)
 
-    def test_one_of_usual_parts_is_known_without_a_second_transfer_and_is_cached_by_its_md5(
+    def test_an_object_of_usual_parts_is_verified_without_a_second_transfer_and_is_cached_by_its_md5(
         self, leaving: DeferringDownloads
     ) -> None:
         data = DATA * 3
@@ -184,7 +184,7 @@ class TestOtherChecksums:
         assert source.count == 1
         assert leaving.kept() == [key_of(data).name]
 
-    def test_one_that_says_its_number_of_parts_is_not_left(self, leaving: DeferringDownloads) -> None:
+    def test_a_checksum_with_a_number_of_parts_is_not_deferred(self, leaving: DeferringDownloads) -> None:
         entry = an_entry(DATA, hashlib.md5(hashlib.md5(DATA).digest()).hexdigest() + "-1")
         _, verification = leaving.download(ScriptedSource(DATA), entry)
         assert verification.left == []
@@ -202,7 +202,7 @@ class TestWhatIsLeft:
         _, verification = leaving.download(ScriptedSource(b"small"), an_entry(b"small"))
         assert verification.left == []
 
-    def test_no_more_objects_are_than_descriptors_can_be_spared_for(
+    def test_no_more_objects_are_deferred_than_descriptors_can_be_spared(
         self, leaving: DeferringDownloads
     ) -> None:
         entries = [an_entry(DATA, path=f"f{number}") for number in range(5)]
@@ -231,7 +231,7 @@ class TestCopies:
             file.write(b"?")
         os.utime(self.cached(leaving), ns=(before.st_atime_ns, before.st_mtime_ns))
 
-    def test_a_good_one_is_good(self, filled: DeferringDownloads) -> None:
+    def test_a_good_copy_passes(self, filled: DeferringDownloads) -> None:
         source = ScriptedSource(DATA)
         [file], verification = filled.download(source, an_entry(DATA))
         assert len(verification.left) == 1
@@ -248,7 +248,7 @@ class TestCopies:
         assert verification.wait() == {}
         assert filled.kept() == [NAME]
 
-    def test_a_damaged_one_is_told_at_the_verdict_and_fetched_anew_next_time(
+    def test_a_damaged_copy_is_reported_at_the_verdict_and_fetched_again_next_time(
         self, filled: DeferringDownloads
     ) -> None:
         self.damage(filled)
@@ -263,14 +263,14 @@ class TestCopies:
         verification.wait()
         assert (file.read_bytes(), source.count) == (DATA, 1)
 
-    def test_another_attempts_body_that_writes_into_the_cached_object_meanwhile_is_no_damage(
+    def test_a_body_of_another_attempt_that_writes_into_the_cached_object_is_no_damage(
         self, filled: DeferringDownloads
     ) -> None:
         _, verification = filled.download(ScriptedSource(DATA), an_entry(DATA))
         write_into(self.cached(filled))
         assert verification.wait() == {}
 
-    def test_a_damaged_one_is_told_even_if_the_cached_object_was_mended_meanwhile(
+    def test_a_damaged_copy_is_reported_even_if_the_cached_object_was_repaired_meanwhile(
         self, filled: DeferringDownloads
     ) -> None:
         self.damage(filled)

@@ -212,7 +212,7 @@ def test_only_a_connection_that_never_came_about_sent_nothing() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["http://me:pass@127.0.0.1:1", "http://nowhere.invalid:1/x/"])
-def test_a_connection_that_fails_names_the_address_without_its_login_and_says_what_to_look_at(
+def test_a_failed_connection_names_the_address_without_its_login_and_says_what_to_check(
     endpoint: str,
 ) -> None:
     client = LakeFSClient(endpoint, ("key", "secret"), Options(tries=1))

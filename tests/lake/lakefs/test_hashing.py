@@ -46,7 +46,7 @@ def test_many_streams_at_once_do_not_get_into_each_other(cores: int) -> None:
         assert all(transfers.map(transfer, range(40)))
 
 
-def test_who_brings_bytes_does_not_wait_until_they_are_hashed() -> None:
+def test_adding_bytes_does_not_wait_until_they_are_hashed() -> None:
     pool, gate = ThreadPoolExecutor(1), threading.Event()
     with Hashers(MemoryBudget(10**6), cores=2, pool=pool) as hashers:
         pool.submit(gate.wait)
@@ -99,7 +99,7 @@ class TestLeaving:
             assert digest.result() == whole(PIECES)
 
     @pytest.mark.parametrize("cores", [1, 8])
-    def test_on_a_fast_line_it_goes_on_from_where_it_was_left(self, cores: int) -> None:
+    def test_hashing_continues_where_it_was_deferred_on_a_fast_connection(self, cores: int) -> None:
         with Hashers(MemoryBudget(10**6), cores=cores, hashed_below=100_000, clock=lambda: 0.0) as hashers:
             digest = hashers.stream(may_defer=True)
             for piece in PIECES:

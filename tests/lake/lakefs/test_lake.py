@@ -47,7 +47,7 @@ class TestRefs:
             lake.head(lakefs_work.repository, "main")
             assert len(proxy.seen) == 1
 
-    def test_a_log_longer_than_a_page_goes_on(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
+    def test_a_log_longer_than_a_page_is_complete(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
         made = [lakefs_work.commit("main", {"a": b"%d" % n}) for n in range(3)]
         ids = [commit.id for commit in lakefs.log(lakefs_work.repository, "main", 5000)]
         assert ids[:3] == made[::-1]
@@ -227,7 +227,7 @@ class TestFence:
         assert lakefs_work.head() == head
         assert lakefs.branches(lakefs_work.repository, "perago-fence") == []
 
-    def test_there_is_no_proof_without_a_fence(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
+    def test_nothing_is_proven_without_a_fence(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
         with pytest.raises(LakeRefused, match="perago fence install"):
             Fence(lakefs).prove(lakefs_work.repository, "main")
 

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from perago.lake.lakefs.transfer.concurrency import MemoryBudget
 
 
-def test_room_is_taken_up_to_the_bound_and_given_back() -> None:
+def test_bytes_are_reserved_up_to_the_bound_and_released() -> None:
     budget = MemoryBudget(100)
     assert budget.take(60, wait=False)
     assert budget.take(40, wait=False)
@@ -26,7 +26,7 @@ def test_a_wish_above_the_bound_is_granted_alone() -> None:
     assert not budget.take(500, wait=False)
 
 
-def test_who_waits_goes_on_when_there_is_room() -> None:
+def test_a_waiting_request_continues_when_there_is_room() -> None:
     budget = MemoryBudget(100)
     budget.take(100, wait=True)
     with ThreadPoolExecutor(1) as pool:

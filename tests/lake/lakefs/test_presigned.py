@@ -177,7 +177,7 @@ class TestFaults:
         assert fetch(work, commit, tmp_path / "got") == {"a": b"a few bytes"}
         assert past.proxy.count(GET) == 2
 
-    def test_a_large_object_goes_on_where_it_was_cut(
+    def test_a_large_download_continues_where_it_was_cut(
         self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"a": LARGE})
@@ -246,7 +246,7 @@ class TestFaults:
         assert work.contents("main") == {"a": LARGE}
         assert past.proxy.count(PUT) == 4
 
-    def test_an_upload_in_parts_whose_end_was_not_answered_is_looked_up(
+    def test_a_multipart_upload_whose_completion_was_not_answered_is_looked_up(
         self, past: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         with (
@@ -283,7 +283,7 @@ class TestFaults:
 
 class TestAddresses:
     @pytest.mark.parametrize("size", [10, len(LARGE)], ids=["small", "large"])
-    def test_one_that_the_store_does_not_take_any_more_is_asked_for_again(
+    def test_a_presigned_url_that_the_store_rejects_is_requested_again(
         self, past: PresignedLakefs, work: Work, tmp_path: Path, size: int
     ) -> None:
         past.proxy.faults.append(Fault("answer", PUT, status=403))
@@ -292,7 +292,7 @@ class TestAddresses:
 
         assert fetch(work, commit, tmp_path / "got") == {"a": LARGE[:size]}
 
-    def test_one_that_has_really_expired_is_asked_for_again(
+    def test_a_presigned_url_that_has_really_expired_is_requested_again(
         self, production_servers: ProductionServers, tmp_path: Path
     ) -> None:
         with (

@@ -145,7 +145,7 @@ class TestChecksums:
             head = list_view(lake, lakefs_work.repository, "main", View(""))
             assert head.states(base) == base.states()
 
-    def test_one_warning_tells_of_all_such_objects_of_a_repository(
+    def test_one_warning_covers_all_such_objects_of_a_repository(
         self,
         lakefs_server: LakefsServer,
         lakefs: LakeFSLake,

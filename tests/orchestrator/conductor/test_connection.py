@@ -116,7 +116,7 @@ PROXIES: list[tuple[dict[str, str], str, Callable[[object], bool]]] = [
 
 
 @pytest.mark.parametrize(("environ", "url", "fits"), PROXIES)
-def test_where_a_proxy_is_set_for_the_server_httpx_is_used(
+def test_httpx_is_used_if_a_proxy_is_set_for_the_server(
     monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], url: str, fits: Callable[[object], bool]
 ) -> None:
     for name, value in environ.items():

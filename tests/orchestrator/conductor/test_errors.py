@@ -91,7 +91,7 @@ def test_an_answer_becomes_the_error_of_its_row(status: int, expected: type[Orch
     assert str(ours).startswith("cannot do it: ")
 
 
-def test_only_conductors_own_answer_says_that_something_is_not_there() -> None:
+def test_only_conductors_own_answer_means_not_found() -> None:
     ours = our_error("read task task-1", ApiException(http_resp=RESTResponse(Response(404, OWN_404))))
 
     assert type(ours) is OrchestratorNotFound
@@ -153,7 +153,7 @@ def test_a_refused_login_names_the_settings_and_no_header() -> None:
     assert "token-in-a-header" not in text
 
 
-def test_a_connection_that_fails_names_the_address_without_its_login_and_says_what_to_look_at() -> None:
+def test_a_failed_connection_names_the_address_without_its_login_and_says_what_to_check() -> None:
     with (
         closing(ConductorOrchestrator("http://me:pass@127.0.0.1:1/api", sleep=lambda _seconds: None)) as away,
         pytest.raises(OrchestratorUnavailable) as raised,

@@ -231,7 +231,7 @@ def test_a_lease_extension_without_an_answer_may_cover_the_result_of_its_task_al
         assert adapter.may_be_covered(other, left_behind=True)
 
 
-def test_so_may_one_that_the_worker_hung_up_on(orchestrator: Open) -> None:
+def test_a_call_that_the_worker_gave_up_may_have_been_handled(orchestrator: Open) -> None:
     go_on = threading.Event()
 
     def answer(_: Request) -> Answer:

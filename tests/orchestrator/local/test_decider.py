@@ -108,7 +108,7 @@ def test_the_steps_own_retry_count_goes_over_the_taskdefs() -> None:
     ("status", "workflow_status"),
     [("FAILED", "FAILED"), ("TIMED_OUT", "TIMED_OUT"), ("CANCELED", "TERMINATED")],
 )
-def test_how_the_last_try_ended_decides_how_the_workflow_ends(status: str, workflow_status: str) -> None:
+def test_the_last_attempts_outcome_decides_the_workflows_outcome(status: str, workflow_status: str) -> None:
     play = Play(workflow(simple("a", retryCount=0), simple("b")))
     play.finish("a", status, "why")
     assert play.run.status == workflow_status

@@ -26,7 +26,7 @@ from tests.support.worlds.clock import Clock
 
 
 class TestResuming:
-    def test_a_run_goes_on_where_it_was_after_the_file_is_opened_again(
+    def test_a_workflow_continues_where_it_was_after_the_file_is_reopened(
         self, path: Path, clock: Clock
     ) -> None:
         with closing(opened(path, clock)) as before:
@@ -334,7 +334,7 @@ class TestGoingOn:
         orchestrator.complete(last.attempt, Outcome("FAILED", reason="x"), worker_id="me")
         assert orchestrator.workflow(workflow_id).status == "FAILED"
 
-    def test_going_on_by_hand_begins_the_total_time_anew(
+    def test_resuming_by_hand_restarts_the_total_time(
         self, orchestrator: LocalOrchestrator, clock: Clock
     ) -> None:
         orchestrator.register_taskdefs([{**TASKDEF, "totalTimeoutSeconds": 100}])

@@ -31,7 +31,7 @@ def look(path: Path, workflow_id: str) -> list[tuple[str, str, int]]:
         return brief(orchestrator, workflow_id)
 
 
-def test_a_file_of_the_format_before_is_looked_at_and_stays_what_it_is(path: Path, workflow_id: str) -> None:
+def test_a_file_of_the_previous_format_is_read_and_stays_as_it_is(path: Path, workflow_id: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
         for column in ("retried_at", "branches"):
             connection.execute(f"ALTER TABLE run DROP COLUMN {column}")
@@ -52,7 +52,7 @@ def test_a_file_that_is_only_being_made_holds_no_workflow(tmp_path: Path) -> Non
     assert path.read_bytes() == b""
 
 
-def test_looking_waits_for_nobody_who_writes_and_leaves_no_file(path: Path, workflow_id: str) -> None:
+def test_reading_waits_for_no_writer_and_leaves_no_file(path: Path, workflow_id: str) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
 
@@ -87,7 +87,7 @@ print(LocalLake(folder / "lake").head("songs", "main").message)
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv takes root's right to write anywhere")
 @pytest.mark.slow
-def test_a_root_that_may_not_be_written_can_be_looked_at(tmp_path: Path, clock: Clock) -> None:
+def test_a_read_only_root_can_be_inspected(tmp_path: Path, clock: Clock) -> None:
     root = tmp_path / "root"
     root.mkdir()
     with closing(opened(root / "orchestrator.db", clock)) as orchestrator:

@@ -172,7 +172,7 @@ def test_every_task_works_on_the_new_branch_however_its_workspace_is_put_togethe
         ([fork("f", [simple("a")], [simple("bad")]), join("j", "a", "bad")], "j", "bad.* has not ended well"),
     ],
 )
-def test_where_no_run_can_start_is_refused_by_name(
+def test_a_step_where_no_run_can_start_is_refused_by_name(
     old: LocalOrchestrator, tasks: list[dict[str, Any]], at: str, text: str
 ) -> None:
     workflow_id = start(old, *tasks)

@@ -118,7 +118,7 @@ def test_what_is_over_is_not_evaluated() -> None:
     assert evaluated_tasks([own], between_rounds=True) == []
 
 
-def test_a_look_at_a_loop_begins_its_body_and_the_loop_is_no_round_of_itself() -> None:
+def test_deciding_a_loop_starts_its_body_and_the_loop_is_no_iteration_of_itself() -> None:
     run = run_of("DO_WHILE")
 
     decide(run, env())

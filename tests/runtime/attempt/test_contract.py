@@ -110,7 +110,7 @@ class TestTopLevel:
 
 class TestWorkspace:
     @pytest.mark.parametrize("spelled", ["ref_type", "refType"])
-    def test_both_spellings_are_taken_and_answered_in_kind(self, spelled: str) -> None:
+    def test_both_spellings_are_accepted_and_answered_in_kind(self, spelled: str) -> None:
         given = {"repository": "songs", "branch": "main", spelled: "commit", "ref": "abc"}
         read = read_input(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
         assert workspace_output(read.workspaces[0], "new") == {**given, "ref": "new"}
@@ -206,7 +206,7 @@ class TestWhatTheBranchShows:
             (2, ["head", "commit_at"], False),
         ],
     )
-    def test_one_call_tells_of_the_head_and_its_parent(
+    def test_one_call_reads_the_head_and_its_parent(
         self, work: Work, back: int, calls: list[str], at_head: bool
     ) -> None:
         history = [work.commit("main", {"a": text}) for text in (b"1", b"2", b"3")][::-1]
@@ -216,7 +216,7 @@ class TestWhatTheBranchShows:
         assert (found.workspace.ref, seen, found.at_head is not None) == (history[back], calls, at_head)
 
     @pytest.mark.parametrize("error", [LakeNotFound("no such branch"), LakeForbidden("not this branch")])
-    def test_where_the_branch_is_not_shown_the_ref_is_looked_up(self, work: Work, error: LakeError) -> None:
+    def test_a_ref_is_looked_up_if_the_branch_does_not_show_it(self, work: Work, error: LakeError) -> None:
         ref = work.commit("main", {"a": b"1"})
         lake = refusing(work.lake, "head", error=error)
         found = start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View(""), looks=True)

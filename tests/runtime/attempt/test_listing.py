@@ -65,7 +65,7 @@ def test_a_view_holds_its_roots_and_what_is_below_them(work: Work, view: View, f
     assert sorted(list_view(work.lake, work.repository, commit, view).files) == files
 
 
-def test_each_root_is_asked_for_as_a_folder_and_as_a_file_and_nothing_else_is(work: Work) -> None:
+def test_each_root_is_listed_as_a_folder_and_as_a_file_and_nothing_else_is(work: Work) -> None:
     commit = work.commit("main", OBJECTS)
     asked: list[tuple[str, str]] = []
     lake = noting(work.lake, asked)

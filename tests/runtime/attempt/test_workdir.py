@@ -41,7 +41,7 @@ ODD_NAMES = [
 
 
 class TestCreation:
-    def test_it_is_for_nobody_else(self, tmp_path: Path) -> None:
+    def test_a_workdir_is_private_to_its_user(self, tmp_path: Path) -> None:
         workdir = Workdir.create(tmp_path / "new" / "root", ATTEMPT, "e1", now=0)
         assert workdir.path.stat().st_mode & 0o777 == 0o700
         assert (tmp_path / "new" / "root").stat().st_mode & 0o777 == 0o700
@@ -73,7 +73,7 @@ class TestCreation:
 
 
 class TestMarker:
-    def test_it_is_no_part_of_the_result(self, work: Work, tmp_path: Path) -> None:
+    def test_the_marker_is_no_part_of_the_result(self, work: Work, tmp_path: Path) -> None:
         workdir, workspace = filled_workdir(work, tmp_path, {"a": b"1"})
         assert set(workdir.result(work.lake, workspace)) == {"a"}
 

@@ -138,7 +138,7 @@ class TestOddChecksums:
 
         return Odd()
 
-    def test_they_count_as_unchanged_until_their_bytes_change(
+    def test_files_with_odd_checksums_count_as_unchanged_until_their_bytes_change(
         self, work: Work, odd: Any, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"odd1": b"1", "odd2": b"2", "plain": b"3"})

@@ -109,7 +109,7 @@ def test_whole_seconds_and_the_way_of_the_answer_are_no_difference() -> None:
             assert abs(again.seconds) < 60, formatdate(ours)
 
 
-def test_a_look_that_takes_too_long_is_left() -> None:
+def test_a_check_that_takes_too_long_is_given_up() -> None:
     over = threading.Event()
     try:
         assert within(0.01, lambda: over.wait() and "late", "no answer") == "no answer"

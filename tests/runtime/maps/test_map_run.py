@@ -139,14 +139,14 @@ class TestHandles:
         ):
             pass
 
-    def test_there_must_be_a_run_to_resume(self, tmp_path: Path) -> None:
+    def test_resuming_without_a_run_is_refused(self, tmp_path: Path) -> None:
         with (
             pytest.raises(RuntimeConfigError, match="no run to resume"),
             held(tmp_path / "out.csv", self.FRESH, resume=True),
         ):
             pass
 
-    def test_one_driver_has_a_run(self, tmp_path: Path) -> None:
+    def test_a_run_has_one_driver_at_a_time(self, tmp_path: Path) -> None:
         out = tmp_path / "out.csv"
         with (
             held(out, self.FRESH, resume=False),
@@ -156,7 +156,9 @@ class TestHandles:
             pass
 
     @pytest.mark.parametrize("other", [{"task": "other"}, {"lake": "elsewhere"}, {"table": "changed"}])
-    def test_another_table_task_or_lake_is_another_run(self, tmp_path: Path, other: dict[str, str]) -> None:
+    def test_resuming_with_another_table_task_or_lake_is_refused(
+        self, tmp_path: Path, other: dict[str, str]
+    ) -> None:
         out = tmp_path / "out.csv"
         with held(out, self.FRESH, resume=False):
             pass

@@ -65,7 +65,7 @@ class TestARow:
         assert mapped.leftovers() == []
         assert list(mapped.record.outcomes()) == [outcome]
 
-    def test_that_is_done_is_not_run_again(self, mapped: MapWorld) -> None:
+    def test_a_finished_row_is_not_run_again(self, mapped: MapWorld) -> None:
         first = mapped.runner().run(mapped.row)
 
         again = mapped.runner().run(mapped.row), mapped.resumed().runner().run(mapped.row)
@@ -98,7 +98,7 @@ class TestARow:
         assert "no-such-repository" in outcome.reason
         assert list(mapped.record.outcomes()) == [outcome]
 
-    def test_that_the_table_has_wrong_is_recorded_as_failed(self, mapped: MapWorld) -> None:
+    def test_a_row_with_a_wrong_table_entry_is_recorded_as_failed(self, mapped: MapWorld) -> None:
         outcome = mapped.runner().run(replace(mapped.row, diagnostic="params is not JSON"))
 
         assert (outcome.status, outcome.reason) == ("FAILED_WITH_TERMINAL_ERROR", "params is not JSON")
@@ -114,7 +114,7 @@ class TestRetries:
         assert (outcome.status, outcome.attempts, len(mapped.pauses)) == ("COMPLETED", 3, 2)
         assert len(mapped.history()) == 3
 
-    def test_and_no_more(self, mapped: MapWorld) -> None:
+    def test_a_row_is_retried_no_more_than_allowed(self, mapped: MapWorld) -> None:
         mapped.task, mapped.retries = make_task(failing(9)), 2
 
         outcome = mapped.runner().run(mapped.row)
@@ -136,7 +136,9 @@ class TestRetries:
 
         assert (failed.status, done.status, done.attempts) == ("FAILED", "COMPLETED", 2)
 
-    def test_a_row_that_means_the_head_goes_on_from_a_head_that_others_moved(self, mapped: MapWorld) -> None:
+    def test_a_row_that_means_the_head_continues_from_a_head_that_others_moved(
+        self, mapped: MapWorld
+    ) -> None:
         moving = iter([True])
 
         def body(workspace: Path, params: Params) -> Made:
@@ -180,7 +182,7 @@ class TestDeaths:
         assert "died 3 times in a row" in outcome.reason
         assert len(mapped.history()) == 2
 
-    def test_and_is_tried_again_when_the_run_is_resumed(self, mapped: MapWorld) -> None:
+    def test_a_killed_row_is_tried_again_when_the_run_is_resumed(self, mapped: MapWorld) -> None:
         for _ in range(MOST_DEATHS):
             with pytest.raises(Died):
                 mapped.runner(dies_at("body")).run(mapped.row)
@@ -209,7 +211,7 @@ class TestDeaths:
 
 
 class TestTheRecord:
-    def test_one_of_two_gets_the_next_slot(self, mapped: MapWorld) -> None:
+    def test_one_of_two_writers_gets_the_next_slot_of_the_record(self, mapped: MapWorld) -> None:
         first = RowClaim(7, 1, "a" * 16, "session-1")
         assert mapped.record.add(first)
 

@@ -24,7 +24,7 @@ def test_a_worker_that_polls_and_moves_is_healthy() -> None:
     assert health.poll_age == {"clean": 5, "train": 5}
 
 
-def test_one_task_whose_polling_has_stalled_is_enough_and_is_named() -> None:
+def test_one_task_with_stalled_polling_makes_the_worker_unhealthy_and_is_named() -> None:
     clock = Clock()
     health_state = HealthState(["clean", "train"], clock=clock)
     clock.now += 61

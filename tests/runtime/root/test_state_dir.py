@@ -13,7 +13,7 @@ from perago.errors import RuntimeConfigError
 from perago.runtime.root.state_dir import children, locked_root, make_root
 
 
-def test_a_child_that_one_look_has_missed_is_found_by_the_next_two() -> None:
+def test_a_child_missed_by_one_scan_is_found_by_the_next_two() -> None:
     looks = iter([{1, 2}, {1}, {1, 2}, {1, 2}])
     assert children(lambda: next(looks)) == {1, 2}
 

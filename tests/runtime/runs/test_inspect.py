@@ -41,7 +41,7 @@ def servers(root: Path) -> Embedded:
 
 
 class TestLooking:
-    def test_a_look_times_nothing_out(self, tmp_path: Path) -> None:
+    def test_inspecting_a_run_times_nothing_out(self, tmp_path: Path) -> None:
         path = tmp_path / "orchestrator.db"
         with closing(LocalOrchestrator(path, clock=lambda: LONG_AGO)) as orchestrator:
             line = Line.fresh(orchestrator)
@@ -54,7 +54,7 @@ class TestLooking:
         with closing(LocalOrchestrator(path)) as orchestrator:
             assert orchestrator.workflow(workflow_id).tasks[0].status == "TIMED_OUT"
 
-    def test_where_there_is_nothing_nothing_is_made(self, tmp_path: Path) -> None:
+    def test_inspecting_an_empty_root_creates_nothing(self, tmp_path: Path) -> None:
         assert servers(tmp_path / "root").open_read_only() is None
         assert list_runs(servers(tmp_path / "root"), 10) == []
         assert list(tmp_path.iterdir()) == []
@@ -141,7 +141,7 @@ class TestListing:
 
 
 class TestPruning:
-    def test_old_runs_go_and_what_goes_on_or_is_younger_stays(self, tmp_path: Path) -> None:
+    def test_old_runs_are_removed_and_running_or_younger_ones_stay(self, tmp_path: Path) -> None:
         now = time.time()
         for name, age in (("old", 100), ("going-on", 100), ("young", 10)):
             a_run(tmp_path, name)

@@ -139,7 +139,7 @@ with holding(Path(sys.argv[1])):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_while_its_process_lives_and_no_longer(tmp_path: Path) -> None:
+def test_a_run_counts_as_running_while_its_process_lives_and_no_longer(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -155,7 +155,7 @@ def test_a_run_goes_on_while_its_process_lives_and_no_longer(tmp_path: Path) -> 
         assert not is_running(tmp_path)
 
 
-def test_a_look_does_not_keep_a_run_from_beginning(tmp_path: Path) -> None:
+def test_inspecting_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
     with holding(tmp_path):
         assert is_running(tmp_path)
     assert not is_running(tmp_path)

@@ -144,7 +144,7 @@ class TestWhatIsLookedAt:
     @pytest.mark.parametrize(
         "name", ["feature", "perago-fence-abc", "perago-put-abc", "perago", "staging-perago-staging-x"]
     )
-    def test_other_peoples_branches_are_not_even_looked_at(self, world: World, name: str) -> None:
+    def test_branches_of_others_are_not_even_read(self, world: World, name: str) -> None:
         world.lake.create_branch(world.repository, name, "main", hidden=False)
         assert verdicts(world, orchestrators=[]) == []
 
@@ -156,7 +156,7 @@ class TestWhatIsLookedAt:
         assert not verdict.goes
         assert "does not create branches of this name" in verdict.why
 
-    def test_without_a_name_all_repositories_are_looked_into(self, world: World) -> None:
+    def test_without_a_name_all_repositories_are_swept(self, world: World) -> None:
         attempt = attempt_in_progress(world).attempt
         stage(world, attempt)
         world.lake.create_repository("talks")  # type: ignore[attr-defined]
@@ -179,7 +179,7 @@ class TestWhatIsLookedAt:
         with pytest.raises(LakeNotFound, match="ghost"):
             find_leftovers(world.lake, ["ghost"], tags=False)
 
-    def test_one_that_cannot_be_removed_does_not_keep_the_others(self, world: World) -> None:
+    def test_a_branch_that_cannot_be_removed_does_not_keep_the_others(self, world: World) -> None:
         attempt = attempt_in_progress(world).attempt
         names = [stage(world, attempt, execution) for execution in ("e1", "e2", "e3")]
         found = verdicts(world, orchestrators=[])

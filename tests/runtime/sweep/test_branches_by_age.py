@@ -51,7 +51,7 @@ class TestAge:
         world.clock.sleep(1)
         assert sweep(world, complete=False) == [name]
 
-    def test_one_that_does_not_tell_that_either_stays(self, world: World) -> None:
+    def test_a_branch_of_unknown_age_stays(self, world: World) -> None:
         world.clock.sleep(DAY)
         name = stage(world, self.unknown(world, scheduled_time=0), commit=False)
         [verdict] = verdicts(world, complete=False, older_than=0)
@@ -132,11 +132,11 @@ class TestTags:
         world.lake.create_tag(world.repository, "release-1", head)
         return name
 
-    def test_they_stay_unless_asked_for(self, world: World, tag: str) -> None:
+    def test_tags_stay_unless_asked_for(self, world: World, tag: str) -> None:
         world.clock.sleep(DAY)
         assert verdicts(world, older_than=0) == []
 
-    def test_they_go_by_the_age_of_the_replaced_head(self, world: World, tag: str) -> None:
+    def test_tags_are_removed_by_the_age_of_the_replaced_head(self, world: World, tag: str) -> None:
         world.clock.sleep(HOUR)
         assert sweep(world, tags=True) == []
         world.clock.sleep(1)

@@ -151,7 +151,7 @@ def stuck(tmp_path: Path, *current: Any) -> tuple[ManualJob, list[Delay], list[D
     return hand, delays, delivered, sender.outbox
 
 
-def test_a_result_that_is_never_taken_lets_its_lease_go_once_after_an_hour_and_stays_in_the_outbox(
+def test_a_result_that_is_never_accepted_gives_up_its_lease_after_an_hour_and_stays_in_the_outbox(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     hand, delays, delivered, outbox = stuck(tmp_path, snapshot(ATTEMPT))

@@ -158,7 +158,7 @@ def test_an_attempt_that_was_stopped_has_a_record_too(world: WorkerWorld) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", ["local"], indirect=True)
-def test_an_input_mistake_is_one_line_of_the_workers_log(world: WorkerWorld) -> None:
+def test_an_input_error_is_one_line_of_the_workers_log(world: WorkerWorld) -> None:
     worker = world.start_worker(slots=1)
     wrong: dict[str, Any] = {"seconds": "many"}
 

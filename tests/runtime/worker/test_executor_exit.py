@@ -51,7 +51,7 @@ def test_the_claim_stays_where_there_is_none_or_where_a_request_may_be_in_flight
 
 
 @pytest.mark.parametrize("step", [NOT_BEGUN, *ORDER], ids=named)
-def test_stagings_are_looked_for_where_the_table_says_that_there_may_be_one(
+def test_staging_branches_are_searched_only_after_steps_that_may_leave_one(
     tmp_path: Path, step: Step
 ) -> None:
     with closing(LocalLake(tmp_path / "lake")) as lake:

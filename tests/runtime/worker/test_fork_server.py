@@ -32,7 +32,7 @@ def template_of(worker: Worker) -> int:
 
 
 @pytest.mark.slow
-def test_executors_are_forked_from_the_template_and_end_as_a_python_ends(world: WorkerWorld) -> None:
+def test_executors_are_forked_from_the_fork_server_and_exit_like_any_python(world: WorkerWorld) -> None:
     worker = world.start_worker(slots=2)
     world.finished(world.start_workflow({"do": "register an exit", "text": "first"}))
     executors = worker.executors()
@@ -46,7 +46,7 @@ def test_executors_are_forked_from_the_template_and_end_as_a_python_ends(world: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", ["local"], indirect=True)
-def test_for_a_body_its_process_is_as_one_that_was_spawned(world: WorkerWorld) -> None:
+def test_a_body_sees_its_process_as_a_spawned_one(world: WorkerWorld) -> None:
     """A pool that forked an executor with all its threads could hang; libraries ask whether they are in a main process."""
     world.start_worker(slots=1)
 
@@ -56,7 +56,7 @@ def test_for_a_body_its_process_is_as_one_that_was_spawned(world: WorkerWorld) -
 
 
 @pytest.mark.slow
-def test_without_its_template_a_worker_ends_what_runs_and_goes_on(world: WorkerWorld) -> None:
+def test_a_worker_without_its_fork_server_finishes_running_attempts_and_continues(world: WorkerWorld) -> None:
     worker = world.start_worker(slots=1)
     go_on = world.folder / "go-on"
     first = world.start_workflow({"wait_for": str(go_on), "text": "first"})
@@ -78,7 +78,7 @@ def test_without_its_template_a_worker_ends_what_runs_and_goes_on(world: WorkerW
 
 
 @pytest.mark.slow
-def test_a_killed_worker_leaves_neither_template_nor_executors(world: WorkerWorld) -> None:
+def test_a_killed_worker_leaves_neither_fork_server_nor_executors(world: WorkerWorld) -> None:
     worker = world.start_worker(slots=2)
     world.finished(world.start_workflow({}))
     below = descendants(worker.process.pid)
@@ -194,7 +194,7 @@ def test_a_machine_without_room_for_a_process_is_told_as_such(
         begin(answered_by(no_room), tmp_path)
 
 
-def test_a_template_that_hangs_up_is_not_asked_again(
+def test_a_fork_server_that_closes_its_connection_is_not_asked_again(
     answered_by: Callable[[Answering], ForkServer], tmp_path: Path
 ) -> None:
     def disconnect(theirs: socket.socket) -> None:
@@ -208,7 +208,7 @@ def test_a_template_that_hangs_up_is_not_asked_again(
     assert asked.exit_code_of(os.getpid()) == ForkServer.NOT_KNOWN
 
 
-def test_a_template_that_does_not_answer_in_time_counts_as_gone(
+def test_a_fork_server_that_does_not_answer_in_time_counts_as_gone(
     answered_by: Callable[[Answering], ForkServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fork_server, "ANSWER_SECONDS", 0.05)

@@ -74,7 +74,7 @@ def test_an_attempt_whose_workflow_is_gone_is_told_to_stop() -> None:
     )
 
 
-def test_an_attempt_that_was_queued_again_goes_on() -> None:
+def test_an_attempt_that_was_queued_again_continues() -> None:
     orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT, "SCHEDULED")], extend_lease=[None, None])
 
     keep_until(

@@ -37,7 +37,7 @@ def test_a_body_that_holds_the_gil_keeps_its_lease(world: WorkerWorld) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_executor_keeps_its_lease_and_goes_on(world: WorkerWorld) -> None:
+def test_a_stopped_executor_keeps_its_lease_and_continues(world: WorkerWorld) -> None:
     world.response_seconds = SHORT_LEASE
     worker = world.start_worker(slots=1)
     workflow_id = world.start_workflow({"seconds": 1})

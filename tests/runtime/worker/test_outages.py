@@ -82,7 +82,7 @@ def test_a_result_that_conductor_did_not_hear_is_sent_by_the_next_worker(
 
 
 @ON_OWN_SERVERS
-def test_a_worker_goes_on_by_itself_when_conductor_is_restarted(
+def test_a_worker_recovers_by_itself_when_conductor_is_restarted(
     world: WorkerWorld, own_servers: OwnServers
 ) -> None:
     world.response_seconds = LEASE

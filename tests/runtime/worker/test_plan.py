@@ -98,7 +98,7 @@ def test_with_an_engine_plain_tasks_run_there_and_spark_tasks_in_processes_besid
     assert "on 3 slots of an engine" in str(plan)
 
 
-def test_slots_take_only_what_their_crew_runs_and_one_crew_does_not_wait_for_the_other() -> None:
+def test_slots_take_only_tasks_of_their_pool_and_one_pool_does_not_wait_for_the_other() -> None:
     plan = a_plan(None, None)
     spark = replace(plan.tasks["task_1"], kind="spark")
     plan = replace(plan, engine=Nowhere(), tasks={**plan.tasks, "task_1": spark})

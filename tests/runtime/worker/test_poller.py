@@ -51,7 +51,7 @@ def test_a_worker_without_tasks_asks_for_nothing_until_it_is_stopped() -> None:
     assert orchestrator.calls == []
 
 
-def test_it_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
+def test_a_poller_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
     orchestrator = ScriptedOrchestrator(poll=[[an_assignment()], []])
 
     with polling(orchestrator, ["make"]) as (poller, polled):
@@ -76,7 +76,7 @@ def test_a_slot_whose_attempt_is_on_its_way_is_not_free_a_second_time() -> None:
         assert polled.get(timeout=10) == [an_assignment("task-2")]
 
 
-def test_one_name_is_asked_for_in_long_polls() -> None:
+def test_a_single_task_name_is_polled_with_long_polls() -> None:
     orchestrator = ScriptedOrchestrator(poll=[[], []])
 
     with polling(orchestrator, ["make"]) as (poller, _):
@@ -110,7 +110,7 @@ def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() 
 
 
 @pytest.mark.parametrize("error", [OrchestratorError("403 Forbidden"), KeyError("a mistake of ours")])
-def test_where_it_cannot_be_told_what_is_waiting_every_name_is_polled_for(error: Exception) -> None:
+def test_every_name_is_polled_if_the_queues_are_unknown(error: Exception) -> None:
     orchestrator = ScriptedOrchestrator(poll=[[]] * 12, waiting=[error])
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, _):

@@ -60,7 +60,7 @@ def deliver(orchestrator: Any, lake: LocalLake, root: Path) -> DeliveryResult:
     return found
 
 
-def test_a_result_that_is_still_there_is_sent_once_and_its_claim_dropped_after_the_look(
+def test_a_result_that_is_still_there_is_sent_once_and_its_claim_dropped_after_the_recheck(
     lake: LocalLake, tmp_path: Path
 ) -> None:
     orchestrator = Watched(lake, tmp_path, current=[THERE])
@@ -71,7 +71,7 @@ def test_a_result_that_is_still_there_is_sent_once_and_its_claim_dropped_after_t
     assert orchestrator.kept == [([CLAIM], 1)]
 
 
-def test_a_result_that_was_covered_is_sent_again_and_looked_at_again(lake: LocalLake, tmp_path: Path) -> None:
+def test_a_result_that_was_overwritten_is_sent_and_rechecked_again(lake: LocalLake, tmp_path: Path) -> None:
     orchestrator = Watched(lake, tmp_path, current=[COVERED, COVERED, THERE])
 
     assert deliver(orchestrator, lake, tmp_path).accepted
@@ -80,7 +80,7 @@ def test_a_result_that_was_covered_is_sent_again_and_looked_at_again(lake: Local
     assert orchestrator.kept == [([CLAIM], 1)] * 3
 
 
-def test_a_server_that_is_away_at_the_look_is_asked_again(lake: LocalLake, tmp_path: Path) -> None:
+def test_a_server_that_is_unavailable_at_the_recheck_is_asked_again(lake: LocalLake, tmp_path: Path) -> None:
     orchestrator = Watched(lake, tmp_path, current=[AWAY, COVERED, AWAY, THERE], complete=[True, AWAY, True])
 
     assert deliver(orchestrator, lake, tmp_path).accepted
@@ -116,7 +116,7 @@ def test_a_workflow_that_was_removed_meanwhile_had_the_result(lake: LocalLake, t
     assert deliver(orchestrator, lake, tmp_path).accepted
 
 
-def test_a_result_that_nothing_can_cover_is_not_looked_at_again(lake: LocalLake, tmp_path: Path) -> None:
+def test_a_result_that_nothing_can_overwrite_is_not_rechecked(lake: LocalLake, tmp_path: Path) -> None:
     orchestrator = Watched(lake, tmp_path, may_be_covered=[False], current=[AssertionError("looked")])
 
     assert deliver(orchestrator, lake, tmp_path).accepted

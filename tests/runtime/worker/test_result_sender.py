@@ -341,7 +341,9 @@ class TestATaskThatRebases:
         ],
         ids=["nobody", "elsewhere", "there and back", "actions"],
     )
-    def test_it_is_sent(self, lake: LocalLake, tmp_path: Path, after: Callable[[Work], object]) -> None:
+    def test_a_result_that_still_stands_is_sent(
+        self, lake: LocalLake, tmp_path: Path, after: Callable[[Work], object]
+    ) -> None:
         assert self.resumed(lake, tmp_path, Work(lake, "songs", tmp_path / "files"), after).accepted
 
     @pytest.mark.parametrize(
@@ -353,7 +355,7 @@ class TestATaskThatRebases:
         ],
         ids=["in a folder", "at a path", "off the branch"],
     )
-    def test_it_is_not_and_the_claim_stays(
+    def test_a_result_that_no_longer_stands_is_not_sent_and_its_claim_stays(
         self, lake: LocalLake, tmp_path: Path, after: Callable[[Work], object], told: str
     ) -> None:
         delivery = self.resumed(lake, tmp_path, Work(lake, "songs", tmp_path / "files"), after)

@@ -80,7 +80,7 @@ def setup() -> Setup:
     return Setup()
 
 
-def test_a_few_failures_in_a_row_for_its_own_reasons_make_a_worker_unfit(setup: Setup) -> None:
+def test_a_few_failures_in_a_row_for_its_own_reasons_pause_a_worker(setup: Setup) -> None:
     setup.end(*[failed()] * (IN_A_ROW - 1))
     assert setup.self_check.fit
     assert check(setup.health_state).healthy
@@ -102,7 +102,7 @@ def test_an_attempt_that_got_past_its_first_call_shows_that_the_worker_can_work(
     assert setup.self_check.fit
 
 
-def test_an_attempt_without_a_workspace_and_one_with_a_wrong_input_show_nothing(setup: Setup) -> None:
+def test_an_attempt_without_a_workspace_and_one_with_a_wrong_input_do_not_count(setup: Setup) -> None:
     setup.end(failed(), failed())
     setup.end(DONE, has_workspace=False)
     setup.end(failed("no such repository", own=None))
@@ -111,14 +111,14 @@ def test_an_attempt_without_a_workspace_and_one_with_a_wrong_input_show_nothing(
     assert not setup.self_check.fit
 
 
-def test_any_number_of_failures_that_are_not_its_own_leave_it_fit(setup: Setup) -> None:
+def test_any_number_of_failures_that_are_not_its_own_leave_the_worker_polling(setup: Setup) -> None:
     setup.end(*[failed("no such repository", own=None)] * 10)
 
     assert setup.self_check.fit
     assert setup.chores.pauses == []
 
 
-def test_it_tries_by_itself_with_growing_pauses_and_says_what_it_finds(setup: Setup) -> None:
+def test_a_paused_worker_probes_with_growing_delays_and_reports_the_error(setup: Setup) -> None:
     setup.end(*[failed()] * IN_A_ROW)
     for _ in range(8):
         setup.chores.run()
@@ -127,7 +127,7 @@ def test_it_tries_by_itself_with_growing_pauses_and_says_what_it_finds(setup: Se
     assert check(setup.health_state).reasons == ("the worker cannot work, and does not poll: still not",)
 
 
-def test_it_polls_again_when_its_own_try_works(setup: Setup) -> None:
+def test_a_worker_polls_again_when_its_probe_succeeds(setup: Setup) -> None:
     setup.end(*[failed()] * IN_A_ROW)
     setup.trouble = None
 
@@ -138,7 +138,7 @@ def test_it_polls_again_when_its_own_try_works(setup: Setup) -> None:
     assert setup.chores.job is None
 
 
-def test_after_a_try_that_worked_one_more_failure_is_enough_and_the_pause_is_longer(setup: Setup) -> None:
+def test_after_a_successful_probe_one_more_failure_pauses_the_worker_for_longer(setup: Setup) -> None:
     setup.trouble = None
     setup.end(*[failed()] * IN_A_ROW)
     setup.chores.run()
@@ -237,7 +237,7 @@ def test_a_root_that_is_full_will_not_do(tmp_path: Path) -> None:
 
 
 @REAL_ONLY
-def test_a_worker_whose_keys_are_refused_burns_three_retries_and_goes_on_when_they_are_taken(
+def test_a_worker_with_refused_keys_uses_three_retries_and_continues_when_they_are_accepted(
     world: WorkerWorld,
 ) -> None:
     refusing_all = Fault("answer", ".", times=0, status=401)

@@ -26,7 +26,7 @@ def slot(tmp_path: Path) -> Slot:
     return Slot(0, Processes(spec), SlotCallbacks(nothing, nothing, nothing, nothing, Masker([])))
 
 
-def test_each_death_makes_the_next_start_wait_longer_up_to_30_seconds(slot: Slot) -> None:
+def test_each_executor_death_delays_the_next_start_longer_up_to_30_seconds(slot: Slot) -> None:
     waits = []
     for _ in range(7):
         slot.on_exit(100.0, by_itself=True)

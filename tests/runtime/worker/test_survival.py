@@ -170,7 +170,7 @@ def test_a_call_that_fails_keeps_none_of_the_others_from_being_made() -> None:
     assert made == ["one", "two"]
 
 
-def test_a_broker_polls_on_after_an_error_that_nobody_expected() -> None:
+def test_a_poller_continues_after_an_unexpected_error() -> None:
     polled: SimpleQueue[Sequence[Assignment]] = SimpleQueue()
     ended = threading.Event()
     orchestrator: Any = ScriptedOrchestrator(poll=[MemoryError(), [an_assignment()], []])
@@ -209,7 +209,7 @@ def test_a_lease_is_extended_at_its_next_beat_after_an_error_that_nobody_expecte
 
 @LOCAL_ONLY
 @pytest.mark.slow
-def test_an_onlooker_that_fails_ends_nothing(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_listener_ends_nothing(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor in this process; every event that it tells of is answered with an error."""
     monkeypatch.setenv("TEST_NOTES", str(world.notes))
     target = str(Path(steps.__file__))

@@ -78,7 +78,7 @@ def test_many_lines_go_in_few_calls() -> None:
     assert server.lines["t1"] == [str(number) for number in range(BATCH_LINES + 1)]
 
 
-def test_nobody_waits_for_a_slow_server() -> None:
+def test_adding_lines_does_not_wait_for_a_slow_server() -> None:
     server = Server()
     server.open.clear()
 
@@ -160,7 +160,7 @@ def test_a_body_that_prints_all_the_time_holds_up_no_record() -> None:
     assert server.calls < 10
 
 
-def test_nobody_waits_for_a_record() -> None:
+def test_adding_a_record_does_not_wait_for_the_server() -> None:
     server = Server()
     server.open.clear()
 
@@ -176,7 +176,7 @@ def test_nobody_waits_for_a_record() -> None:
     assert server.lines == {"t1": [RECORD], "t2": [RECORD]}
 
 
-def test_who_leaves_does_not_wait_for_a_dead_server_once_for_each_record() -> None:
+def test_closing_waits_for_a_dead_server_once_and_not_for_each_record() -> None:
     server = Server()
     server.open.clear()
 
@@ -210,7 +210,7 @@ def test_a_body_cannot_print_a_record(before: str) -> None:
     assert line == f"{before} {RECORD}"
 
 
-def test_whoever_looks_on_gets_each_line_of_an_execution_and_its_record_at_once() -> None:
+def test_a_listener_gets_each_line_of_an_execution_and_its_record_at_once() -> None:
     server, seen = Server(), list[tuple[str, str, str]]()
     logs = TaskLogs(
         server.log, added=lambda execution, attempt, line: seen.append((execution, attempt.task_id, line))

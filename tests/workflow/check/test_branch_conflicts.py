@@ -64,7 +64,7 @@ def test_writers_that_see_nothing_of_each_other_may_run_side_by_side_and_be_join
 
 
 @pytest.mark.parametrize(("left", "right"), [("left", "nosy"), ("left", "strict"), ("left", "whole")])
-def test_others_are_errors_that_say_how(left: str, right: str) -> None:
+def test_arms_that_conflict_are_errors_with_a_remedy(left: str, right: str) -> None:
     [line] = said(*a_fork(left, right))
     assert line.startswith(f"error: steps {left!r} and {right!r} run side by side")
     assert 'on_advanced="rebase"' in line

@@ -34,7 +34,7 @@ def lines(definition: Json, **more: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("definition", "line"), ERRORS.values(), ids=ERRORS)
-def test_a_mistake_is_one_line(definition: Json, line: str) -> None:
+def test_an_error_is_one_line(definition: Json, line: str) -> None:
     assert [said for said in lines(definition, elsewhere={"other"}) if said.startswith("error")] == [
         f"error: {line} (workflow.json)"
     ]
@@ -53,7 +53,7 @@ def test_a_workflow_that_works_is_not_complained_about(definition: Json) -> None
     assert lines(definition) == []
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     definition = workflow(
         make("one", "${workflow.inptu.workspace}", rows="x"),
         make("two", after("onne"), row=1),

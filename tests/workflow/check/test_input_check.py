@@ -113,7 +113,7 @@ def test_a_value_of_a_wrong_kind_is_named_and_never_shown(
         ),
     ],
 )
-def test_params_that_come_as_a_whole_are_looked_into(given: dict[str, Any], text: str) -> None:
+def test_params_passed_as_a_whole_are_checked_inside(given: dict[str, Any], text: str) -> None:
     flow = workflow(simple("one", inputParameters={"params": "${workflow.input.params}"}))
 
     assert found(flow, params=given) == [(f"step 'one': {text}", True)]

@@ -59,7 +59,9 @@ def a_line(board: HostListener) -> WorkerConnection:
     return WorkerConnection(dial, Connect("job"), clock=lambda: clock.now, sleep=sleep)
 
 
-def test_what_it_said_before_it_was_killed_tells_how_far_it_got(board: HostListener, tmp_path: Path) -> None:
+def test_messages_sent_before_a_kill_show_the_executors_last_step(
+    board: HostListener, tmp_path: Path
+) -> None:
     def kill(line: HostConnection, _hello: Connect) -> None:
         line.send(Accepted(0))
         line.send(Kill())

@@ -51,7 +51,7 @@ def test_a_host_killed_at_a_step_takes_its_executor_along_and_the_retry_publishe
 
 @pytest.mark.parametrize("world", ["local", REAL], indirect=True)
 @pytest.mark.parametrize("step", [BODY.name, PUBLISH.name, HAND_OVER.name])
-def test_an_executor_that_goes_on_for_a_moment_without_its_host_publishes_nothing_twice(
+def test_an_executor_that_outlives_its_host_for_a_moment_publishes_nothing_twice(
     world: WorkerWorld, step: str
 ) -> None:
     before = world.head().id

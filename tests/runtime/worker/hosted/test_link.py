@@ -233,7 +233,7 @@ def test_a_host_is_told_to_end_its_executor_and_the_job_is_left_to_it(
     assert engine.cancelled.empty()
 
 
-def test_a_job_that_no_host_has_taken_up_is_cancelled(engine: ByScript, slot: Slot, link: HostedLink) -> None:
+def test_a_job_that_no_host_accepted_is_cancelled(engine: ByScript, slot: Slot, link: HostedLink) -> None:
     def waits_for_room(plan: HostPlan, job: str) -> Report:
         assert engine.cancelled.get(timeout=20) == job
         raise JobLost("cancelled")
@@ -269,7 +269,7 @@ def test_a_port_that_is_taken_is_one_clear_error_before_anything_is_polled(
             Hosted(engine, spec, name="a script").check()
 
 
-def test_one_that_is_killed_before_its_engine_is_up_says_nothing_after_its_departure(
+def test_an_executor_killed_before_its_engine_is_up_reports_nothing_after_its_exit(
     engine: ByScript, slot: Slot, tmp_path: Path
 ) -> None:
     up, opened = threading.Event(), threading.Event()

@@ -54,7 +54,7 @@ def line_to(board: HostListener, clock: Clock | None = None) -> WorkerConnection
     return WorkerConnection(dial, Connect(JOB), clock=lambda: clock.now, sleep=sleep)
 
 
-def test_who_does_not_have_the_key_is_not_listened_to(board: HostListener) -> None:
+def test_a_client_without_the_key_is_ignored(board: HostListener) -> None:
     taken = threading.Event()
     board.expect(JOB, lambda line, hello: taken.set())
 
