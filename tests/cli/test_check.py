@@ -49,7 +49,7 @@ def clean(workspace: Path, params: Params) -> Result: ...
 def count(params: Params) -> Result: ...
 """
 
-FIVE_MISTAKES = """
+FIVE_INVALID_TASKS = """
 @task(name="first", owner_email="a@b.c", controls=TaskControls(retry=RetryPolicy(count=-1)))
 def first(params: Params) -> Result: ...
 
@@ -113,7 +113,7 @@ def test_check_prints_what_was_found(module: Module) -> None:
 
 
 def test_five_invalid_declarations_in_one_module_are_five_errors_and_no_traceback(module: Module) -> None:
-    done = CliRunner().invoke(app, ["check", module("five.py", FIVE_MISTAKES)])
+    done = CliRunner().invoke(app, ["check", module("five.py", FIVE_INVALID_TASKS)])
 
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.exit_code == 1
@@ -146,7 +146,7 @@ def test_errors_of_all_modules_are_reported(module: Module) -> None:
 
 
 def test_check_in_json_has_tasks_and_errors(module: Module) -> None:
-    done = CliRunner().invoke(app, ["check", "--json", module("five.py", FIVE_MISTAKES)])
+    done = CliRunner().invoke(app, ["check", "--json", module("five.py", FIVE_INVALID_TASKS)])
 
     found = json.loads(done.stdout)
     assert done.exit_code == 1
@@ -292,7 +292,7 @@ def test_check_in_json_has_the_errors_of_workflows(module: Module) -> None:
 
 @pytest.mark.slow
 def test_the_script_itself_prints_the_errors_and_ends_with_1(module: Module) -> None:
-    target = module("five.py", FIVE_MISTAKES)
+    target = module("five.py", FIVE_INVALID_TASKS)
 
     done = subprocess.run(
         [sys.executable, "-c", "from perago.cli import main; main()", "check", target],

@@ -195,7 +195,7 @@ def told(
 
 
 FROM_INPUT = 'step(clean, "third", workspace=INPUT_WORKSPACE, params=Params(stem="c"))'
-MISTAKES = {
+ERRORS = {
     "a misspelt name": told(
         "",
         "flows.py has no 'plyas'",
@@ -271,9 +271,9 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", ERRORS)
 def test_an_error_is_one_line_with_cause_place_and_remedy(name: str, shell: Shell) -> None:
-    more, diagnostic = MISTAKES[name]
+    more, diagnostic = ERRORS[name]
     one_module(shell, more=more)
     (shell.folder / "only.py").write_text(
         'from perago.workflow import new_workflow\nplays = new_workflow("p")\n'

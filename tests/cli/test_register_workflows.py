@@ -140,7 +140,7 @@ def test_a_new_version_is_registered_beside_the_old_one(known_tasks: Path) -> No
     assert first.stdout == "workflow flow version 1: unchanged\n"
 
 
-MISTAKES = {
+ERRORS = {
     "no such file": (None, "there is no file flow.json"),
     "no JSON": ("{", "flow.json is not JSON: Expecting property name"),
     "a list": ([], "flow.json must hold one JSON object, {…}, and holds a list"),
@@ -176,7 +176,7 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("definition", "line"), MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize(("definition", "line"), ERRORS.values(), ids=ERRORS)
 def test_an_error_is_one_line_and_nothing_is_registered(folder: Path, definition: Any, line: str) -> None:
     if definition is not None:
         write(folder, definition)

@@ -45,9 +45,9 @@ class TestWhileItGoesOn:
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         with Viewer(silent=False) as viewer:
-            viewer.heard(Event("printed", ATTEMPT, text="[red]hello"))
-            viewer.heard(Event("printed", ATTEMPT, text=record_line(AttemptRecord("e", "COMPLETED"))))
-            viewer.heard(Event("died", ATTEMPT, step="body", text="signal 9"))
+            viewer.on_event(Event("printed", ATTEMPT, text="[red]hello"))
+            viewer.on_event(Event("printed", ATTEMPT, text=record_line(AttemptRecord("e", "COMPLETED"))))
+            viewer.on_event(Event("died", ATTEMPT, step="body", text="signal 9"))
         assert capsys.readouterr().err == (
             "clean | [red]hello\nthe executor of clean at step 'body' died: signal 9\n"
         )
@@ -55,7 +55,7 @@ class TestWhileItGoesOn:
     def test_quiet_keeps_bodies_out_and_silent_all(self, capsys: pytest.CaptureFixture[str]) -> None:
         for viewer in (Viewer(silent=False, prints=False), Viewer(silent=True)):
             with viewer:
-                viewer.heard(Event("printed", ATTEMPT, text="hello"))
+                viewer.on_event(Event("printed", ATTEMPT, text="hello"))
                 viewer.show(state(TASK))
         assert capsys.readouterr().err == "clean: IN_PROGRESS\n"
 

@@ -160,7 +160,7 @@ def test_an_input_that_nothing_reads_is_warned_about_and_it_starts(root: Path) -
 
 INPUT = "nothing was started: step 'one': "
 REGISTER = "register it with `perago register WORKFLOW.json --local --root r`"
-MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
+ERRORS: dict[str, tuple[tuple[str, ...], str]] = {
     "a misspelt name": (
         ("flwo",),
         f"no workflow 'flwo' is registered on embedded:{{root}}/orchestrator.db; did you mean 'flow'? Or {REGISTER}",
@@ -228,7 +228,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "line"), MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize(("arguments", "line"), ERRORS.values(), ids=ERRORS)
 def test_an_error_is_one_line_and_nothing_is_started(
     root: Path, arguments: tuple[str, ...], line: str
 ) -> None:

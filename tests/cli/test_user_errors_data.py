@@ -31,7 +31,7 @@ def importing(folder: str, repository: str = "other") -> tuple[str, ...]:
     return (*RUN, "--import", f"{repository}={folder}", "--workspace", repository)
 
 
-MISTAKES = {
+ERRORS = {
     # what is looked for
     "a wrong prefix": CommandError(
         ("ls", "events", "main", "rwa"),
@@ -242,17 +242,17 @@ def history(shell: Shell) -> str:
     return shell.run_here("history", "events", "--json").out
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS)
 def test_an_error_about_data_is_one_line_with_cause_place_and_remedy(
-    mistake: CommandError, shell: Shell
+    case: CommandError, shell: Shell
 ) -> None:
-    check_reported(mistake, shell.run_here(*mistake.command), shell.folder)
+    check_reported(case, shell.run_here(*case.command), shell.folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AS_PROCESSES)
 def test_the_same_line_comes_from_the_command_itself(name: str, shell: Shell) -> None:
-    check_reported(MISTAKES[name], shell.run(*MISTAKES[name].command), shell.folder)
+    check_reported(ERRORS[name], shell.run(*ERRORS[name].command), shell.folder)
 
 
 @pytest.mark.slow

@@ -45,11 +45,11 @@ def shell(tmp_path: Path) -> Shell:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mistake", SLOW.values(), ids=SLOW)
-def test_a_server_that_is_not_there_is_told_by_its_address(mistake: CommandError, shell: Shell) -> None:
-    shell.environ |= mistake.environ
+@pytest.mark.parametrize("case", SLOW.values(), ids=SLOW)
+def test_a_server_that_is_not_there_is_told_by_its_address(case: CommandError, shell: Shell) -> None:
+    shell.environ |= case.environ
 
-    check_reported(mistake, shell.run_here(*mistake.command), shell.folder)
+    check_reported(case, shell.run_here(*case.command), shell.folder)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_json_of_another_server_is_not_taken_for_lakefs(shell: Shell) -> None:
 
 
 class TestOnTheServers:
-    """Mistakes about servers that are up."""
+    """Errors about servers that are up."""
 
     @pytest.fixture
     def real(self, shell: Shell, lakefs_server: LakefsServer, conductor_server: ConductorServer) -> Shell:

@@ -31,7 +31,7 @@ def setting(name: str, value: str, rule: str) -> CommandError:
     return CommandError(("runs",), name, f"{name}={value!r}", rule, environ={name: value})
 
 
-MISTAKES = {
+ERRORS = {
     # settings
     "a misspelt setting": CommandError(
         ("runs",),
@@ -281,27 +281,27 @@ def shell(tmp_path: Path) -> Shell:
     return shell_with_a_workflow(tmp_path)
 
 
-def environ_of(mistake: CommandError, folder: Path) -> dict[str, str]:
+def environ_of(case: CommandError, folder: Path) -> dict[str, str]:
     """Return the command's variables; a file is named by its full path."""
     names = ("LAKECTL_CONFIG_FILE",)
-    return {name: str(folder / value) if name in names else value for name, value in mistake.environ.items()}
+    return {name: str(folder / value) if name in names else value for name, value in case.environ.items()}
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS)
 def test_an_error_in_the_settings_is_one_line_with_cause_place_and_remedy(
-    mistake: CommandError, shell: Shell
+    case: CommandError, shell: Shell
 ) -> None:
-    shell.environ |= environ_of(mistake, shell.folder)
+    shell.environ |= environ_of(case, shell.folder)
 
-    check_reported(mistake, shell.run_here(*mistake.command), shell.folder)
+    check_reported(case, shell.run_here(*case.command), shell.folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AS_PROCESSES)
 def test_the_same_line_comes_from_the_command_itself(name: str, shell: Shell) -> None:
-    shell.environ |= environ_of(MISTAKES[name], shell.folder)
+    shell.environ |= environ_of(ERRORS[name], shell.folder)
 
-    check_reported(MISTAKES[name], shell.run(*MISTAKES[name].command), shell.folder)
+    check_reported(ERRORS[name], shell.run(*ERRORS[name].command), shell.folder)
 
 
 @pytest.mark.slow
@@ -309,5 +309,5 @@ def test_a_run_or_a_step_that_is_not_there_is_told_with_those_that_are(shell: Sh
     done = shell.run(*RUN)
     assert done.code == 0, done.err
 
-    for mistake in WITH_RUNS.values():
-        check_reported(mistake, shell.run_here(*mistake.command), shell.folder)
+    for case in WITH_RUNS.values():
+        check_reported(case, shell.run_here(*case.command), shell.folder)

@@ -40,7 +40,7 @@ HERE = f"tasks.py:{LINE}: task 't': "
 WITH = "def t(workspace: Path, params: Params) -> Result: ..."
 RUN = ("run", "flow.json", "--tasks", "tasks.py")
 
-MISTAKES = {
+ERRORS = {
     "a syntax error": CommandError(
         "def t(:\n", f"tasks.py:{LINE}: ", "SyntaxError: invalid syntax", "correct this line: def t(:"
     ),
@@ -228,37 +228,37 @@ def write_workflow(folder: Path) -> None:
     (folder / "flow.json").write_text(json.dumps(flow))
 
 
-def check_reported(mistake: CommandError, said: CommandResult) -> None:
+def check_reported(case: CommandError, said: CommandResult) -> None:
     """Check that the one line has error, place and remedy."""
     line = error_line(said)
-    assert line.startswith(f"error: {mistake.where}")
-    assert mistake.what in line
-    assert mistake.remedy in line
+    assert line.startswith(f"error: {case.where}")
+    assert case.what in line
+    assert case.remedy in line
 
 
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize("case", ERRORS.values(), ids=ERRORS)
 def test_an_error_in_a_task_module_is_one_line_with_cause_place_and_remedy(
-    mistake: CommandError, module: Module, tmp_path: Path
+    case: CommandError, module: Module, tmp_path: Path
 ) -> None:
-    module("tasks.py", mistake.source)
+    module("tasks.py", case.source)
     a_folder(tmp_path)
 
-    done = CliRunner().invoke(app, list(mistake.command))
+    done = CliRunner().invoke(app, list(case.command))
 
     assert done.exit_code == 1
-    check_reported(mistake, CommandResult(done.exit_code, done.stdout, done.stderr))
+    check_reported(case, CommandResult(done.exit_code, done.stdout, done.stderr))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AS_PROCESSES)
 def test_the_same_line_comes_from_the_command_itself(name: str, module: Module, tmp_path: Path) -> None:
-    module("tasks.py", MISTAKES[name].source)
+    module("tasks.py", ERRORS[name].source)
     a_folder(tmp_path)
 
-    done = Shell(tmp_path).run(*MISTAKES[name].command)
+    done = Shell(tmp_path).run(*ERRORS[name].command)
 
     assert done.code == 1
-    check_reported(MISTAKES[name], done)
+    check_reported(ERRORS[name], done)
 
 
 def body(line: str, fields: str = "") -> str:

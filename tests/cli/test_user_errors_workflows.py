@@ -43,7 +43,7 @@ class Wrong:
     """The content of a workflow's file, and its error."""
 
     file: Any
-    mistake: CommandError
+    case: CommandError
 
 
 def wrong(
@@ -58,7 +58,7 @@ def wrong(
     return Wrong(file, CommandError(command, where, what, remedy, code=code))
 
 
-MISTAKES = {
+ERRORS = {
     # what is wrong in the file
     "a misspelt field of an output": wrong(
         workflow(ONE, clean("two", "${one.output.workspce}")),
@@ -302,24 +302,24 @@ def write(folder: Path, file: Any) -> None:
     (folder / "flow.json").write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-@pytest.mark.parametrize("one", MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize("one", ERRORS.values(), ids=ERRORS)
 def test_an_error_in_a_workflow_is_one_line_with_cause_place_and_remedy(one: Wrong, shell: Shell) -> None:
     write(shell.folder, one.file)
 
-    check_reported(one.mistake, shell.run_here(*one.mistake.command), shell.folder)
+    check_reported(one.case, shell.run_here(*one.case.command), shell.folder)
 
 
-@pytest.mark.parametrize("mistake", SUBMITTED.values(), ids=SUBMITTED)
-def test_an_error_in_starting_a_registered_workflow_is_one_line(mistake: CommandError, shell: Shell) -> None:
+@pytest.mark.parametrize("case", SUBMITTED.values(), ids=SUBMITTED)
+def test_an_error_in_starting_a_registered_workflow_is_one_line(case: CommandError, shell: Shell) -> None:
     write(shell.folder, workflow(ONE))
     assert shell.run_here(*REGISTER).code == 0
 
-    check_reported(mistake, shell.run_here(*mistake.command), shell.folder)
+    check_reported(case, shell.run_here(*case.command), shell.folder)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AS_PROCESSES)
 def test_the_same_line_comes_from_the_command_itself(name: str, shell: Shell) -> None:
-    write(shell.folder, MISTAKES[name].file)
+    write(shell.folder, ERRORS[name].file)
 
-    check_reported(MISTAKES[name].mistake, shell.run(*MISTAKES[name].mistake.command), shell.folder)
+    check_reported(ERRORS[name].case, shell.run(*ERRORS[name].case.command), shell.folder)

@@ -32,7 +32,7 @@ def failed_with_canceled(line: Line, fail: Callable[[], Taken], *names: str) -> 
     raise AssertionError(f"of five workflows that failed, none had {', '.join(names)} canceled")
 
 
-class TestGoingOn:
+class TestResume:
     def test_a_failed_workflow_resumes_at_the_failed_step_whatever_its_retries(self, line: Line) -> None:
         line.define([line.step("one"), line.step("two", {"n": "${one.output.n}"})], taskdef={"retryCount": 0})
         workflow_id = line.start()

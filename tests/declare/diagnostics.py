@@ -47,7 +47,7 @@ def spec(value: str) -> str:
     return told(workspace=f"WorkspaceSpec({value})") + OK_WORKSPACE
 
 
-MISTAKES: dict[str, tuple[str, str]] = {
+DIAGNOSTICS: dict[str, tuple[str, str]] = {
     # signature
     "no parameters": (
         FREE + "def t() -> R: ...",

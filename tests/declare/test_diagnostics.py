@@ -12,7 +12,7 @@ import pytest
 
 from perago import TaskDefinitionError
 from perago.declare.discovery import collect, load_tasks
-from tests.declare.diagnostics import FREE, HEAD, MISTAKES, NAMELESS, OK, WITH, control
+from tests.declare.diagnostics import DIAGNOSTICS, FREE, HEAD, NAMELESS, OK, WITH, control
 
 
 @pytest.fixture
@@ -25,10 +25,10 @@ def module(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-each_mistake = pytest.mark.parametrize(("source", "text"), MISTAKES.values(), ids=MISTAKES)
+each_diagnostic = pytest.mark.parametrize(("source", "text"), DIAGNOSTICS.values(), ids=DIAGNOSTICS)
 
 
-@each_mistake
+@each_diagnostic
 def test_a_wrong_declaration_fails_at_import_with_one_error(
     source: str, text: str, module: Callable[[str], Path], request: pytest.FixtureRequest
 ) -> None:
@@ -44,7 +44,7 @@ def test_a_wrong_declaration_fails_at_import_with_one_error(
         assert ": task '" in said, "the error names the task"
 
 
-@each_mistake
+@each_diagnostic
 def test_a_wrong_declaration_is_recorded_and_the_import_continues(
     source: str, text: str, module: Callable[[str], Path]
 ) -> None:

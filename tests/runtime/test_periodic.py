@@ -2,36 +2,36 @@ from __future__ import annotations
 
 import threading
 
-from perago.runtime.periodic import looking
+from perago.runtime.periodic import repeating
 
 
 def test_a_periodic_call_repeats_until_the_block_ends_and_its_thread_ends_with_it() -> None:
     twice = threading.Event()
-    looks: list[str] = []
+    threads: list[str] = []
 
-    def look() -> bool:
-        looks.append(threading.current_thread().name)
-        if len(looks) > 1:
+    def call() -> bool:
+        threads.append(threading.current_thread().name)
+        if len(threads) > 1:
             twice.set()
         return True
 
-    with looking(look, every=0.001, name="looking-here"):
+    with repeating(call, every=0.001, name="looking-here"):
         assert twice.wait(10)
 
-    assert set(looks) == {"looking-here"}
+    assert set(threads) == {"looking-here"}
     assert "looking-here" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_periodic_call_stops_once_it_returns_false() -> None:
-    looks: list[threading.Thread] = []
+    threads: list[threading.Thread] = []
 
-    def look() -> bool:
-        looks.append(threading.current_thread())
+    def call() -> bool:
+        threads.append(threading.current_thread())
         return False
 
-    with looking(look, every=0.0, name="looking-once"):
-        [thread] = [thread for thread in threading.enumerate() if thread.name == "looking-once"] or looks
+    with repeating(call, every=0.0, name="looking-once"):
+        [thread] = [thread for thread in threading.enumerate() if thread.name == "looking-once"] or threads
         thread.join(10)
         assert not thread.is_alive()
 
-    assert len(looks) == 1
+    assert len(threads) == 1

@@ -40,7 +40,7 @@ class Scripted:
         return None
 
 
-class Onlooker:
+class RecordingObserver:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
@@ -60,7 +60,7 @@ def task(status: str, retry_count: int = 0, kind: str = "SIMPLE") -> TaskState:
 
 
 def following(*answers: Any) -> tuple[list[str], list[float], Callable[[], WorkflowState]]:
-    observer, slept = Onlooker(), list[float]()
+    observer, slept = RecordingObserver(), list[float]()
     orchestrator = cast(Orchestrator, Scripted(*answers))
     return observer.seen, slept, lambda: follow(orchestrator, "id", observer, slept.append)
 

@@ -13,7 +13,7 @@ from perago.errors import HeadMoved, LakeUnavailable
 from perago.runtime.execution_result import ExecutionResult
 from tests.support.faults.ports import Wrapped, before, recording
 from tests.support.worlds.concurrent_steps import (
-    PACE,
+    TIMING,
     Side,
     a_side,
     a_task,
@@ -53,7 +53,7 @@ def dies_before_completing(side: Side) -> str:
 
     orchestrator = before(side.world.orchestrator, "complete", die)
     with pytest.raises(RuntimeError, match="dies here"):
-        side.world.execute(side.task, side.current, orchestrator=orchestrator, pace=PACE)
+        side.world.execute(side.task, side.current, orchestrator=orchestrator, timing=TIMING)
     made = side.world.head().id
     assert side.retry()
     return made
@@ -249,7 +249,7 @@ class TestTheHeadMovesWhileItPublishes:
 
         lake = Wrapped(world.lake, move_the_head)
         orchestrator = recording(world.orchestrator, calls)
-        settled = world.execute(side.task, side.current, lake=lake, orchestrator=orchestrator, pace=PACE)
+        settled = world.execute(side.task, side.current, lake=lake, orchestrator=orchestrator, timing=TIMING)
         published_ref(settled)
         assert calls.count("merge") == times + 1 == settled.tries
         for place in [at for at, name in enumerate(calls) if name == "merge"]:
@@ -260,7 +260,7 @@ class TestTheHeadMovesWhileItPublishes:
     def test_a_change_of_the_view_in_between_is_refused(self, world: World) -> None:
         side = a_side(world, "left")
         lake = before(world.lake, "merge", lambda: inside(world))
-        reason = refused(world.execute(side.task, side.current, lake=lake, pace=PACE))
+        reason = refused(world.execute(side.task, side.current, lake=lake, timing=TIMING))
         assert (
             f"{world.head().id} changed 'left/input.txt', which this task sees (not made by Perago" in reason
         )
@@ -276,7 +276,7 @@ class TestTheHeadMovesWhileItPublishes:
             side.retry()
 
         lake = recording(before(world.lake, "merge", stale), calls)
-        settled = world.execute(side.task, side.current, lake=lake, pace=PACE)
+        settled = world.execute(side.task, side.current, lake=lake, timing=TIMING)
         assert not settled.outcome.send
         assert (calls.count("merge"), calls.count("commit")) == (1, 2)
         assert "create_branch" not in calls[calls.index("merge") :]
@@ -290,7 +290,7 @@ class TestTheHeadMovesWhileItPublishes:
 
         calls: list[str] = []
         lake = recording(before(world.lake, "merge", revoke), calls)
-        refused(world.execute(side.task, side.current, lake=lake, pace=PACE))
+        refused(world.execute(side.task, side.current, lake=lake, timing=TIMING))
         assert calls.count("merge") == 1
 
     def test_tries_end_with_the_merge_time_out(self, world: World) -> None:
@@ -311,8 +311,10 @@ class TestTheHeadMovesWhileItPublishes:
                 outside(world)
             return call(*arguments)
 
-        pace = type(PACE)(clock=clock, sleep=sleep)
-        reason = refused(world.execute(side.task, side.current, lake=Wrapped(world.lake, always), pace=pace))
+        timing = type(TIMING)(clock=clock, sleep=sleep)
+        reason = refused(
+            world.execute(side.task, side.current, lake=Wrapped(world.lake, always), timing=timing)
+        )
         tries = calls.count("merge")
         assert tries > 1
         assert f"after {tries} tries" in reason
@@ -322,7 +324,7 @@ class TestTheHeadMovesWhileItPublishes:
         a, side, calls = world.head().id, a_side(world, "left"), []
         dies_before_completing(side)
         lake = recording(before(world.lake, "merge", lambda: outside(world)), calls)
-        published_ref(world.execute(side.task, side.current, lake=lake, pace=PACE))
+        published_ref(world.execute(side.task, side.current, lake=lake, timing=TIMING))
         assert (calls.count("merge"), calls.count("commit")) == (2, 2)
         assert list(violations(world, side, a=a)) == []
 
@@ -335,7 +337,7 @@ class TestTheHeadMovesWhileItPublishes:
                 raise LakeUnavailable("merge: cut")
             return call(*arguments)
 
-        refused(world.execute(side.task, side.current, lake=Wrapped(world.lake, cut), pace=PACE))
+        refused(world.execute(side.task, side.current, lake=Wrapped(world.lake, cut), timing=TIMING))
         assert calls.count("merge") == 1
 
     def test_a_refused_try_that_is_on_the_branch_all_the_same_is_the_publication(self, world: World) -> None:
@@ -350,7 +352,7 @@ class TestTheHeadMovesWhileItPublishes:
                 raise HeadMoved("it moved")
             return answer
 
-        settled = world.execute(side.task, side.current, lake=Wrapped(world.lake, lies), pace=PACE)
+        settled = world.execute(side.task, side.current, lake=Wrapped(world.lake, lies), timing=TIMING)
         assert published_ref(settled) == world.history()[1]
         assert calls.count("merge") == 1
         assert list(violations(world, side, a=a)) == []
@@ -365,7 +367,7 @@ class TestActions:
         a, side, calls = world.head().id, a_side(world, "left"), []
         world.commit({"_lakefs_actions/gate.yaml": self.GATE})
         lake = recording(world.lake, calls)
-        published_ref(world.execute(side.task, side.current, lake=lake, pace=PACE))
+        published_ref(world.execute(side.task, side.current, lake=lake, timing=TIMING))
         assert calls.count("commit") == 2
         assert world.head().metadata["perago.staging_base"] == world.head().first_parent
         assert "_lakefs_actions/gate.yaml" in world.files(world.head().metadata["perago.staging_commit"])

@@ -14,7 +14,7 @@ from perago.protocol import publication
 from perago.protocol.metadata import INPUT_REF, KEY
 from perago.runtime.execution_result import ExecutionResult, pending_result_of
 from tests.support.faults.ports import Wrapped
-from tests.support.worlds.concurrent_steps import PACE, a_side, inside, outside, there_and_back
+from tests.support.worlds.concurrent_steps import TIMING, a_side, inside, outside, there_and_back
 from tests.support.worlds.world import Made, World, make_task, published_ref
 
 
@@ -52,7 +52,7 @@ def join(world: World, *refs: str, task: Any = READER) -> ExecutionResult:
 
 def join_given(world: World, given: Any, *, task: Any = READER) -> ExecutionResult:
     world.start_with(task, {"workspace": given, "params": {"text": "x"}})
-    return world.execute(task, world.poll(task), pace=PACE)
+    return world.execute(task, world.poll(task), timing=TIMING)
 
 
 def two_sides(world: World) -> tuple[str, str]:

@@ -198,9 +198,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", WRONG)
-def test_wrong_use_is_told_in_one_line(mistake: str) -> None:
-    given, expected = WRONG[mistake]
+@pytest.mark.parametrize("error", WRONG)
+def test_wrong_use_is_told_in_one_line(error: str) -> None:
+    given, expected = WRONG[error]
 
     with pytest.raises(TrialError) as told:
         try_workflow(**{"workflow": ONE, "tasks": [counting()], "data": DATA, **given})

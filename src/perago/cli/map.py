@@ -169,15 +169,15 @@ def _show_plan(lake: Lake, task: TaskDefinition, rows: list[Row]) -> None:
 
 def _print_summary(mapped: Map, left: list[Row], outcomes: Path, *, seconds: float | None) -> None:
     """Print the state of all rows and the command that resumes the run; as JSON if `seconds` is given."""
-    standing = mapped.standing()
+    row_counts = mapped.row_counts()
     bad = [row for row in left if not mapped.is_done(row)]
     if seconds is not None:
-        figures = {**asdict(standing), "left": standing.left, "seconds": round(seconds, 3)}
+        figures = {**asdict(row_counts), "left": row_counts.left, "seconds": round(seconds, 3)}
         output.data({"run": mapped.plan.run, "outcomes": str(outcomes), **figures})
     else:
-        parts = [f"{standing.done} of {standing.rows} rows are done"]
-        parts += [f"{standing.failed} failed"] if standing.failed else []
-        more = standing.unsettled + standing.left
+        parts = [f"{row_counts.done} of {row_counts.rows} rows are done"]
+        parts += [f"{row_counts.failed} failed"] if row_counts.failed else []
+        more = row_counts.unsettled + row_counts.left
         parts += [f"{more} left"] if more else []
         output.say(f"{', '.join(parts)}; outcomes: {outcomes}", "red" if bad else "green")
         if mapped.plan.log is not None and mapped.plan.log.exists():

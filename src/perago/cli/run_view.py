@@ -61,7 +61,7 @@ class Viewer:
             self._flush()
             self._live.stop()
 
-    def heard(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Handle a worker event: the step of an attempt, its output, or the death of an executor."""
         attempt = event.attempt
         if attempt is not None and event.kind in ("step", "doing"):

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def looking(look: Callable[[], bool], *, every: float, name: str) -> Iterator[None]:
-    """Call `look` every `every` seconds on a separate thread, until it returns False or the block ends."""
+def repeating(call: Callable[[], bool], *, every: float, name: str) -> Iterator[None]:
+    """Run `call` every `every` seconds on a separate thread, until it returns False or the block ends."""
     over = threading.Event()
 
     def run() -> None:
-        while not over.wait(every) and look():
+        while not over.wait(every) and call():
             pass
 
     thread = threading.Thread(target=run, name=name, daemon=True)

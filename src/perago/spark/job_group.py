@@ -15,7 +15,7 @@ from perago.declare.user_code import where
 from perago.errors import TaskFailed
 from perago.runtime.attempt.observer import Note
 from perago.runtime.attempt.place import Site
-from perago.runtime.periodic import looking
+from perago.runtime.periodic import repeating
 from perago.spark.failures import SPARK_ERRORS, remote_place, short_reason
 from perago.spark.session import AttemptSession, why_gone
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perago.spark")
 
-_LOOK_SECONDS = 0.5
+_PROGRESS_SECONDS = 0.5
 _SPARK_IS_GONE: tuple[type[Exception], ...] = (*SPARK_ERRORS, AttributeError)
 """`AttributeError` is raised if the body stopped Spark: the context then has no Java object."""
 
@@ -90,7 +90,7 @@ def _report_progress(context: SparkContext, group: str, note: Note) -> Iterator[
     """Report the progress of the group's stages while the block runs."""
     reported = ""
 
-    def look() -> bool:
+    def report() -> bool:
         nonlocal reported
         try:
             text = _progress(context, group)
@@ -101,7 +101,7 @@ def _report_progress(context: SparkContext, group: str, note: Note) -> Iterator[
             note(text)
         return True
 
-    with looking(look, every=_LOOK_SECONDS, name="perago-spark-progress"):
+    with repeating(report, every=_PROGRESS_SECONDS, name="perago-spark-progress"):
         yield
 
 

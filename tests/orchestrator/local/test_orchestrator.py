@@ -296,7 +296,7 @@ class TestTheFile:
             assert json.loads(file.execute("SELECT input FROM task").fetchone()[0]) == {"é": 1}
 
 
-class TestGoingOn:
+class TestResume:
     def test_no_retry_count_ends_a_workflow_whose_process_died(
         self, orchestrator: LocalOrchestrator, clock: Clock
     ) -> None:

@@ -27,7 +27,7 @@ def workflow_id(path: Path, clock: Clock) -> str:
 
 
 def look(path: Path, workflow_id: str) -> list[tuple[str, str, int]]:
-    with closing(LocalOrchestrator(path, clock=lambda: 0.0, looking=True)) as orchestrator:
+    with closing(LocalOrchestrator(path, clock=lambda: 0.0, read_only=True)) as orchestrator:
         return brief(orchestrator, workflow_id)
 
 
@@ -80,7 +80,7 @@ try:
     (folder / "written").touch()
 except OSError:
     print("no right to write")
-print(LocalOrchestrator(folder / "orchestrator.db", looking=True).workflow(sys.argv[2]).status)
+print(LocalOrchestrator(folder / "orchestrator.db", read_only=True).workflow(sys.argv[2]).status)
 print(LocalLake(folder / "lake").head("songs", "main").message)
 """
 

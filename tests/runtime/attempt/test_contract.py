@@ -166,18 +166,20 @@ class TestRef:
             lake.create_repository("songs")
             yield lake
 
-    @pytest.mark.parametrize("looks", [False, True])
+    @pytest.mark.parametrize("branch_first", [False, True])
     def test_a_commit_id_and_a_unique_beginning_become_the_full_id(
-        self, lake: LocalLake, looks: bool
+        self, lake: LocalLake, branch_first: bool
     ) -> None:
         head = lake.head("songs", "main").id
         for ref in (head, head[:12]):
-            found = start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View("data/"), looks=looks)
+            found = start_of(
+                lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View("data/"), branch_first=branch_first
+            )
             assert found.workspace == Workspace("songs", "main", head, "data/")
 
-    @pytest.mark.parametrize("looks", [False, True])
+    @pytest.mark.parametrize("branch_first", [False, True])
     def test_a_branch_or_tag_name_is_refused_with_the_commit_it_names(
-        self, lake: LocalLake, looks: bool
+        self, lake: LocalLake, branch_first: bool
     ) -> None:
         head = lake.head("songs", "main").id
         # A name that looks like a commit id is none, either.
@@ -185,14 +187,16 @@ class TestRef:
         lake.create_branch("songs", "0" * 64, head)
         for ref in ("main", "v1", "0" * 64):
             with pytest.raises(TaskInputError, match=head):
-                start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View(""), looks=looks)
+                start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View(""), branch_first=branch_first)
 
-    @pytest.mark.parametrize("looks", [False, True])
+    @pytest.mark.parametrize("branch_first", [False, True])
     @pytest.mark.parametrize("change", [{"ref": "0" * 64}, {"repository": "no-such-repository"}])
-    def test_what_is_not_there_is_named(self, lake: LocalLake, change: dict[str, str], looks: bool) -> None:
+    def test_what_is_not_there_is_named(
+        self, lake: LocalLake, change: dict[str, str], branch_first: bool
+    ) -> None:
         [(_, value)] = change.items()
         with pytest.raises(LakeNotFound, match=value):
-            start_of(lake, ATTEMPT, [{**WORKSPACE, **change}], View(""), looks=looks)
+            start_of(lake, ATTEMPT, [{**WORKSPACE, **change}], View(""), branch_first=branch_first)
 
 
 class TestWhatTheBranchShows:
@@ -212,21 +216,21 @@ class TestWhatTheBranchShows:
         history = [work.commit("main", {"a": text}) for text in (b"1", b"2", b"3")][::-1]
         seen: list[str] = []
         given = {**WORKSPACE, "ref": history[back]}
-        found = start_of(recording(work.lake, seen), ATTEMPT, [given], View(""), looks=True)
+        found = start_of(recording(work.lake, seen), ATTEMPT, [given], View(""), branch_first=True)
         assert (found.workspace.ref, seen, found.at_head is not None) == (history[back], calls, at_head)
 
     @pytest.mark.parametrize("error", [LakeNotFound("no such branch"), LakeForbidden("not this branch")])
     def test_a_ref_is_looked_up_if_the_branch_does_not_show_it(self, work: Work, error: LakeError) -> None:
         ref = work.commit("main", {"a": b"1"})
         lake = refusing(work.lake, "head", error=error)
-        found = start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View(""), looks=True)
+        found = start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View(""), branch_first=True)
         assert (found.workspace.ref, found.at_head) == (ref, None)
 
     def test_a_lake_that_gives_no_answer_is_not_asked_a_second_question(self, work: Work) -> None:
         seen: list[str] = []
         lake = recording(refusing(work.lake, "head", error=LakeUnavailable("no answer")), seen)
         with pytest.raises(LakeUnavailable, match="no answer"):
-            start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": "0" * 64}], View(""), looks=True)
+            start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": "0" * 64}], View(""), branch_first=True)
         assert seen == ["head"]
 
 

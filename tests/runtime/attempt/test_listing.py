@@ -39,11 +39,11 @@ def work(tmp_path: Path) -> Iterator[Work]:
 def noting(lake: Any, asked: list[tuple[str, str]]) -> Any:
     """The lake, which notes what it lists and looks for."""
 
-    def around(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def intercept(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         asked.append((name, arguments[-1]))
         return call(*arguments)
 
-    return Wrapped(lake, around)
+    return Wrapped(lake, intercept)
 
 
 @pytest.mark.parametrize(

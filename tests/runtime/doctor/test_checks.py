@@ -1,4 +1,4 @@
-"""Looks as functions: values in, findings out."""
+"""The checks of `perago doctor` as functions: values in, findings out."""
 
 from __future__ import annotations
 

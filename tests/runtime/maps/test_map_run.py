@@ -67,8 +67,8 @@ class TestDriving:
         session.drive(Here(mapped), session.left(), told.append)
 
         assert [one.row for one in told] == [4, 3, 2, 1]
-        standing = session.standing()
-        assert (standing.rows, standing.done, standing.failed, standing.left) == (4, 3, 1, 0)
+        row_counts = session.row_counts()
+        assert (row_counts.rows, row_counts.done, row_counts.failed, row_counts.left) == (4, 3, 1, 0)
 
     def test_what_the_engine_lost_is_in_the_record(self, mapped: MapWorld) -> None:
         session, told = a_map(mapped), list[RowOutcome]()
@@ -76,7 +76,7 @@ class TestDriving:
         session.drive(Here(mapped, loses=lambda row: row.number < 3), session.left(), told.append)
 
         assert sorted(one.row for one in told) == [1, 2, 3, 4]
-        assert session.standing().done == 3
+        assert session.row_counts().done == 3
 
     def test_a_session_whose_engine_broke_keeps_what_was_done(self, mapped: MapWorld) -> None:
         session = a_map(mapped)
@@ -100,7 +100,7 @@ class TestDriving:
         mapped.lake.create_repository("gone")
         again.drive(Here(mapped.resumed()), again.left(), lambda _one: None)
 
-        assert again.standing().done == 4
+        assert again.row_counts().done == 4
         assert {name: len(list(mapped.lake.log(name, "main", 9))) for name in ("one", "two", "gone")} == {
             "one": 2,
             "two": 2,

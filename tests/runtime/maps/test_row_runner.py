@@ -157,7 +157,7 @@ class TestRetries:
 
 class TestDeaths:
     @pytest.mark.parametrize("step", ["download", "body", "stage", "claim", "publish", "hand over"])
-    def test_a_row_whose_executor_died_is_taken_over_and_published_once(
+    def test_a_row_whose_executor_died_is_claimed_again_and_published_once(
         self, mapped: MapWorld, step: str
     ) -> None:
         before = len(mapped.history())
@@ -191,9 +191,7 @@ class TestDeaths:
         assert mapped.resumed().runner().run(mapped.row).status == "COMPLETED"
 
     @pytest.mark.parametrize("step", ["body", "stage", "claim", "publish", "hand over"])
-    def test_an_execution_that_was_taken_over_while_it_lived_is_stale(
-        self, mapped: MapWorld, step: str
-    ) -> None:
+    def test_an_execution_whose_row_was_claimed_again_is_stale(self, mapped: MapWorld, step: str) -> None:
         others = []
 
         def take_over(begun: str) -> None:
@@ -251,9 +249,9 @@ class TestTheRecord:
         assert len(mapped.history()) == 2
 
     def test_a_sweep_is_told_whether_a_row_is_in_progress(self, mapped: MapWorld) -> None:
-        taken = RowClaim(7, 1, "a" * 16, "session-1")
-        mapped.record.add(taken)
-        attempt = attempt_of(mapped.run, STARTED, "make", taken)
+        claim = RowClaim(7, 1, "a" * 16, "session-1")
+        mapped.record.add(claim)
+        attempt = attempt_of(mapped.run, STARTED, "make", claim)
         during = MapRows(mapped.lake).current(attempt).status
 
         ended = mapped.runner().run(mapped.row)

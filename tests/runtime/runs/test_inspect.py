@@ -40,7 +40,7 @@ def servers(root: Path) -> Embedded:
     return Embedded(load_settings({}, root=root))
 
 
-class TestLooking:
+class TestInspect:
     def test_inspecting_a_run_times_nothing_out(self, tmp_path: Path) -> None:
         path = tmp_path / "orchestrator.db"
         with closing(LocalOrchestrator(path, clock=lambda: LONG_AGO)) as orchestrator:

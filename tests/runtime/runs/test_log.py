@@ -53,7 +53,7 @@ def test_steps_are_written_once_and_what_bodies_print_after_their_name_without_s
         Event("printed", ATTEMPT, text=record_line(AttemptRecord("e", "COMPLETED", seconds={"body": 2.0}))),
         Event("restarted"),
     ):
-        world.log.heard(event)
+        world.log.on_event(event)
     assert world.lines == [
         "clean (retry 1): body",
         "clean (retry 1) | the password is *** [red]",

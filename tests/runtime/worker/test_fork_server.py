@@ -26,7 +26,7 @@ from tests.support.worlds.clock import eventually
 from tests.support.worlds.worker_world import Worker, WorkerWorld
 
 
-def template_of(worker: Worker) -> int:
+def fork_server_of(worker: Worker) -> int:
     [found] = [pid for pid in descendants(worker.process.pid) if name_of(pid) == "perago-template"]
     return found
 
@@ -38,7 +38,7 @@ def test_executors_are_forked_from_the_fork_server_and_exit_like_any_python(worl
     executors = worker.executors()
 
     assert len(executors) == 2
-    assert [ancestors(pid)[:2] for pid in executors] == [[template_of(worker), worker.process.pid]] * 2
+    assert [ancestors(pid)[:2] for pid in executors] == [[fork_server_of(worker), worker.process.pid]] * 2
     assert worker.drain() == 0
     body, exit_ = world.bodies()
     assert body.replace("body", "exit") == exit_
@@ -62,7 +62,7 @@ def test_a_worker_without_its_fork_server_finishes_running_attempts_and_continue
     first = world.start_workflow({"wait_for": str(go_on), "text": "first"})
     before = world.body("first")
 
-    os.kill(template_of(worker), signal.SIGKILL)
+    os.kill(fork_server_of(worker), signal.SIGKILL)
     eventually(lambda: ancestors(before)[:1] != [worker.process.pid], "the template is gone")
     go_on.touch()
 
@@ -96,7 +96,7 @@ def test_what_a_killed_executor_has_left_in_shared_memory_goes_with_the_worker(w
     [executor] = worker.executors()
     [left] = [line.split()[1] for line in world.bodies() if line.startswith("shared ")]
     [tracker] = [pid for pid in descendants(worker.process.pid) if name_of(pid) == "perago-tracker"]
-    assert ancestors(tracker)[:1] == [template_of(worker)]
+    assert ancestors(tracker)[:1] == [fork_server_of(worker)]
     assert Path("/dev/shm", left).exists()
 
     os.kill(executor, signal.SIGKILL)
@@ -176,10 +176,10 @@ def a_spec(folder: Path) -> ExecutorSpec:
     return ExecutorSpec(Embedded(load_settings({}, root=folder)), ("tasks.py",), ("one",))
 
 
-def begin(template: ForkServer, folder: Path) -> None:
+def begin(server: ForkServer, folder: Path) -> None:
     reading, writing = os.pipe()
     with open(reading, "rb") as pipe, open(writing, "wb") as output:
-        template.begin(a_spec(folder), 1, pipe, output.fileno())  # type: ignore[arg-type]
+        server.begin(a_spec(folder), 1, pipe, output.fileno())  # type: ignore[arg-type]
 
 
 def test_a_machine_without_room_for_a_process_is_told_as_such(

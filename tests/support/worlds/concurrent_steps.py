@@ -21,7 +21,7 @@ from tests.support.faults.gates import Gated
 from tests.support.worlds.histories import fresh_world
 from tests.support.worlds.world import Made, World, make_task
 
-PACE = Timing(clock=lambda: 0.0, sleep=lambda _seconds: None)
+TIMING = Timing(clock=lambda: 0.0, sleep=lambda _seconds: None)
 _parts = itertools.count(1)
 
 
@@ -58,13 +58,13 @@ class Side:
         given, assignment = task or self.task, self.current
 
         def run(lake: Any, orchestrator: Any) -> object:
-            return self.world.execute(given, assignment, lake=lake, orchestrator=orchestrator, pace=PACE)
+            return self.world.execute(given, assignment, lake=lake, orchestrator=orchestrator, timing=TIMING)
 
         self.gates.append(Gated(run, self.world.lake, self.world.orchestrator))
         return self.gates[-1]
 
     def execute(self) -> Any:
-        return self.world.execute(self.task, self.current, pace=PACE)
+        return self.world.execute(self.task, self.current, timing=TIMING)
 
     def retry(self) -> bool:
         """Fail the current attempt, as if its worker had died; returns whether another attempt follows."""

@@ -1,4 +1,4 @@
-"""Mistakes in the steps of a workflow, their tasks and inputs, by name: the workflow, and its one line."""
+"""Errors in the steps of a workflow, their tasks and inputs, by name: the workflow, and its one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in what steps read and write, by name: the workflow, and its one line."""
+"""Errors in what steps read and write, by name: the workflow, and its one line."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class AttemptContext:
     open_place: OpenPlace = in_workdir
     persist: Persist = ask_once
     note: Note = say_nothing
-    pace: Timing = field(default_factory=Timing)
+    timing: Timing = field(default_factory=Timing)
     preserving_process_state: Callable[[], AbstractContextManager[None]] = preserving_process_state
     on_error: Callable[[Exception], None] = lambda _error: None
     """Receives the exception that ended an attempt; has no influence on the outcome."""

@@ -32,7 +32,7 @@ class PublishRetry:
     """Counts and limits one execution's publish calls; `timeout` is for all of them together."""
 
     timeout: float
-    pace: Timing
+    timing: Timing
     count: int = field(default=0, init=False)
     _ends: float | None = field(default=None, init=False)
     _last_took: float = field(default=0.0, init=False)
@@ -40,22 +40,22 @@ class PublishRetry:
     @property
     def seconds_left(self) -> float:
         """The rest of the timeout, which starts with the first try."""
-        return self.timeout if self._ends is None else max(0.0, self._ends - self.pace.clock())
+        return self.timeout if self._ends is None else max(0.0, self._ends - self.timing.clock())
 
     @contextmanager
     def one(self) -> Iterator[None]:
         """Wrap one publish call."""
-        began = self.pace.clock()
+        began = self.timing.clock()
         self.count += 1
         if self._ends is None:
             self._ends = began + self.timeout
         try:
             yield
         finally:
-            self._last_took = self.pace.clock() - began
+            self._last_took = self.timing.clock() - began
 
     def next_pause(self) -> float | None:
         """Return the delay before the next try, or None if another merge might not finish in time."""
         least = max(self._last_took, _LEAST_SECONDS)
-        pause = self.pace.random.uniform(least, least * 2.0 ** min(self.count, _MOST_DOUBLINGS))
+        pause = self.timing.random.uniform(least, least * 2.0 ** min(self.count, _MOST_DOUBLINGS))
         return pause if pause + least <= self.seconds_left else None

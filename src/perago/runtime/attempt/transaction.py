@@ -105,8 +105,10 @@ class Transaction:
         if task.workspace is None:
             return {"result": self._call(given.params)}
         with self._in(steps.INPUT):
-            looks = not task.workspace.read_only and not task.workspace.rebases
-            start = start_of(context.lake, self._attempt, given.workspaces, task.workspace.view, looks=looks)
+            branch_first = not task.workspace.read_only and not task.workspace.rebases
+            start = start_of(
+                context.lake, self._attempt, given.workspaces, task.workspace.view, branch_first=branch_first
+            )
         publisher = self._new_publisher(given, start, cleanup)
         target = None
         if not task.workspace.read_only:
@@ -268,7 +270,7 @@ class Transaction:
             step = decision if isinstance(decision, Published) else self._move(publisher, decision)
             if isinstance(step, Published):
                 return step
-            self._context.pace.sleep(step.pause)
+            self._context.timing.sleep(step.pause)
             # Before restaging: a stale attempt would recreate the branch that its revocation has dropped.
             self._fence()
 
@@ -320,7 +322,7 @@ class Transaction:
             self._traffic,
         )
         merge_timeout = budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT
-        tries = PublishRetry(merge_timeout, self._context.pace)
+        tries = PublishRetry(merge_timeout, self._context.timing)
         self._publisher = Publisher(
             staging, task.workspace.on_abandoned, tries, task.workspace.rebases, start.at_head
         )

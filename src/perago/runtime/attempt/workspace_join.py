@@ -42,13 +42,18 @@ class Start:
 
 
 def start_of(
-    lake: Lake, attempt: Attempt, given: Sequence[Mapping[str, str]], view: View, *, looks: bool = False
+    lake: Lake,
+    attempt: Attempt,
+    given: Sequence[Mapping[str, str]],
+    view: View,
+    *,
+    branch_first: bool = False,
 ) -> Start:
     """Resolve the input's refs to full commit ids, once, and choose.  Raises `TaskInputError` if they cannot be joined.
 
-    With `looks` the branch is read first: a ref that is its head or the head's parent need not be looked up.
+    With `branch_first` the branch is read first: a ref that is its head or the head's parent need not be looked up.
     """
-    if looks and len(given) == 1 and (start := _start_by_branch(lake, given[0], view)) is not None:
+    if branch_first and len(given) == 1 and (start := _start_by_branch(lake, given[0], view)) is not None:
         return start
     commits = [commit_of(lake, one, workspace_label(given, number)) for number, one in enumerate(given)]
     chosen = commits[0].id

@@ -43,8 +43,8 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def within(seconds: float, look: Callable[[], T], otherwise: T) -> T:
-    """Return the result of `look`, or `otherwise` after the time limit. Its exceptions are raised here.
+def within(seconds: float, check: Callable[[], T], otherwise: T) -> T:
+    """Return the result of `check`, or `otherwise` after the time limit. Its exceptions are raised here.
 
     A server that sends a byte now and then would keep a plain call forever.  Only for checks that need no cleanup: the
     thread of a check that takes too long is abandoned.
@@ -54,7 +54,7 @@ def within(seconds: float, look: Callable[[], T], otherwise: T) -> T:
 
     def run() -> None:
         try:
-            results.append(look())
+            results.append(check())
         except BaseException as error:
             errors.append(error)
 

@@ -35,7 +35,7 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RowCounts:
     """The number of rows, and of those that ended in each way."""
 
     rows: int
@@ -84,11 +84,11 @@ class Map:
         for outcome in self._reconcile(wanted):
             on_outcome(outcome)
 
-    def standing(self) -> Standing:
+    def row_counts(self) -> RowCounts:
         """Return the counts of all rows of the table."""
         status = [one.status for one in self.known.values()]
         done, waiting = status.count("COMPLETED"), status.count("UNSETTLED")
-        return Standing(len(self.rows), done, len(status) - done - waiting, waiting)
+        return RowCounts(len(self.rows), done, len(status) - done - waiting, waiting)
 
     def _reconcile(self, unreported: Mapping[int, Row]) -> list[RowOutcome]:
         """Look up rows in the record that the engine left unsettled or unreported; returns the unreported outcomes."""

@@ -71,7 +71,7 @@ COLUMNS = (
 )
 
 
-def outcome_of(row: Row, taken: RowClaim, outcome: Outcome, settled: ExecutionResult) -> RowOutcome:
+def outcome_of(row: Row, claim: RowClaim, outcome: Outcome, settled: ExecutionResult) -> RowOutcome:
     """Build the row's outcome from an execution's result.  Stale executions must not report one."""
     output = outcome.output or {}
     return RowOutcome(
@@ -80,9 +80,9 @@ def outcome_of(row: Row, taken: RowClaim, outcome: Outcome, settled: ExecutionRe
         branch=row.branch,
         status=cast(Status, outcome.status),
         reason=outcome.reason or "",
-        ref=taken.ref,
+        ref=claim.ref,
         published=str(output.get("workspace", {}).get("ref", "")),
-        attempts=taken.attempts,
+        attempts=claim.attempts,
         seconds=round(sum(settled.seconds.values()), 4),
         steps={step: round(took, 4) for step, took in settled.seconds.items()},
         downloaded=settled.moved.downloaded,

@@ -57,7 +57,7 @@ class RowClaim:
 class Ended:
     """The end of an execution; its row may be claimed again unless it is COMPLETED."""
 
-    taken: RowClaim
+    claim: RowClaim
     outcome: RowOutcome
     refused: bool = False
     """True if the publish fence refused it, so that nothing was published."""
@@ -65,7 +65,7 @@ class Ended:
     @property
     def slot(self) -> int:
         """The slot after the claim."""
-        return self.taken.slot + 1
+        return self.claim.slot + 1
 
 
 Slot = RowClaim | Ended
@@ -95,14 +95,14 @@ class MapRecord:
         slots = [slot for _, slot in self._slots(_row_prefix(row))]
         return self._read(row, max(slots)) if slots else None
 
-    def is_last(self, taken: RowClaim) -> bool:
+    def is_last(self, claim: RowClaim) -> bool:
         """Return whether this execution still owns the row and the row has not ended."""
-        slots = [slot for _, slot in self._slots(_row_prefix(taken.row))]
-        return bool(slots) and max(slots) == taken.slot
+        slots = [slot for _, slot in self._slots(_row_prefix(claim.row))]
+        return bool(slots) and max(slots) == claim.slot
 
     def add(self, slot: Slot) -> bool:
         """Add a slot.  Returns False if another execution has that slot."""
-        row = slot.row if isinstance(slot, RowClaim) else slot.taken.row
+        row = slot.row if isinstance(slot, RowClaim) else slot.claim.row
         text = json.dumps(_to_json(slot), separators=(",", ":")).encode()
         try:
             self._lake.create_object(REPOSITORY, self.run, _path(row, slot.slot), text)
@@ -158,7 +158,7 @@ def _path(row: int, slot: int) -> str:
 def _to_json(slot: Slot) -> dict[str, Any]:
     if isinstance(slot, RowClaim):
         return {"taken": asdict(slot)}
-    return {"ended": asdict(slot.taken), "outcome": slot.outcome.to_json(), "refused": slot.refused}
+    return {"ended": asdict(slot.claim), "outcome": slot.outcome.to_json(), "refused": slot.refused}
 
 
 def _from_json(read: Mapping[str, Any]) -> Slot:

@@ -81,9 +81,9 @@ class RowClaims:
         )
 
     def _after_ending(self, row: Row, last: Ended) -> Slot | RowOutcome:
-        taken, outcome = last.taken, last.outcome
-        same = taken.session == self.plan.session
-        over = outcome.status == "FAILED_WITH_TERMINAL_ERROR" or taken.tries > self.plan.retries
+        claim, outcome = last.claim, last.outcome
+        same = claim.session == self.plan.session
+        over = outcome.status == "FAILED_WITH_TERMINAL_ERROR" or claim.tries > self.plan.retries
         if outcome.done or (same and over):
             return outcome
         return RowClaim(
@@ -92,8 +92,8 @@ class RowClaims:
             self.execution_id(),
             self.plan.session,
             self._start_again(row, last),
-            attempts=taken.attempts + 1,
-            tries=taken.tries + 1 if same else 1,
+            attempts=claim.attempts + 1,
+            tries=claim.tries + 1 if same else 1,
         )
 
     def _start(self, row: Row) -> str:
@@ -111,7 +111,7 @@ class RowClaims:
         A row without a ref that was refused because others moved the head starts from the new head, unless a commit in
         between is the row's own.
         """
-        before = last.taken.ref
+        before = last.claim.ref
         if row.ref or not (last.refused or not before):
             return before
         try:

@@ -62,17 +62,17 @@ _WRONG_INPUT: WrongInput = "terminal"
 _TASK = re.compile(r"(map-[0-9a-z-]+)-row(\d+)-(\d+)")
 
 
-def attempt_of(run: str, started: int, task_name: str, taken: RowClaim) -> Attempt:
+def attempt_of(run: str, started: int, task_name: str, claim: RowClaim) -> Attempt:
     """Return the attempt of a claim; `started` is the run's start in milliseconds since 1970."""
     return Attempt(
         workflow_instance_id=run,
-        task_id=f"{run}-row{taken.row}-{taken.slot}",
-        reference_task_name=f"row_{taken.row}",
+        task_id=f"{run}-row{claim.row}-{claim.slot}",
+        reference_task_name=f"row_{claim.row}",
         task_name=task_name,
-        retry_count=taken.attempts - 1,
-        seq=taken.row,
+        retry_count=claim.attempts - 1,
+        seq=claim.row,
         iteration=0,
-        scheduled_time=started + taken.slot,
+        scheduled_time=started + claim.slot,
     )
 
 
@@ -82,15 +82,15 @@ class RowOrchestrator:
 
     record: MapRecord
     row: Row
-    taken: RowClaim
+    claim: RowClaim
     settled: ExecutionResult | None = None
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """Return the attempt's state: in progress as long as its claim is the row's last slot."""
-        if not attempt.task_id.endswith(f"-row{self.taken.row}-{self.taken.slot}"):
+        if not attempt.task_id.endswith(f"-row{self.claim.row}-{self.claim.slot}"):
             raise OrchestratorNotFound(f"task {attempt.task_id} is not this execution's")
         with _translated(self.record.run):
-            current = self.record.is_last(self.taken)
+            current = self.record.is_last(self.claim)
         return AttemptSnapshot(
             IN_PROGRESS if current else OVER,
             attempt.workflow_instance_id,
@@ -106,7 +106,7 @@ class RowOrchestrator:
     def ended(self, outcome: Outcome) -> Ended:
         """Return the recorded form of an outcome."""
         settled = self.settled or ExecutionResult(outcome)
-        return Ended(self.taken, outcome_of(self.row, self.taken, outcome, settled), settled.refused)
+        return Ended(self.claim, outcome_of(self.row, self.claim, outcome, settled), settled.refused)
 
     def _add(self, ended: Ended) -> bool:
         with _translated(self.record.run):
@@ -167,18 +167,18 @@ class RowRunner:
     def run(self, row: Row) -> RowOutcome:
         """Run a row until it ends; the returned outcome is in the record, unless it is UNSETTLED."""
         try:
-            taken = self._claims.take(row)
-            while isinstance(taken, RowClaim):
-                ended = self._execute(row, taken)
+            claim = self._claims.take(row)
+            while isinstance(claim, RowClaim):
+                ended = self._execute(row, claim)
                 if ended is None:
                     return self._current_outcome(row)
-                taken = self._after(row, ended)
+                claim = self._after(row, ended)
         except (LakeError, OrchestratorError) as error:
             return unsettled(row, self._mask(f"no outcome yet: {error}"))
-        return taken
+        return claim
 
     def _after(self, row: Row, ended: Ended) -> RowClaim | RowOutcome:
-        retried = ended.outcome.status == "FAILED" and ended.taken.tries <= self.plan.retries
+        retried = ended.outcome.status == "FAILED" and ended.claim.tries <= self.plan.retries
         if retried:
             policy = self.task.controls.retry
             self.sleep(min(float(policy.delay_seconds), LONGEST_PAUSE))
@@ -192,35 +192,35 @@ class RowRunner:
             return last.outcome
         return unsettled(row, "another execution has taken the row", attempts=last.attempts if last else 0)
 
-    def _execute(self, row: Row, taken: RowClaim) -> Ended | None:
+    def _execute(self, row: Row, claim: RowClaim) -> Ended | None:
         """Execute the row once.  Returns None if the result does not count because the row was taken over."""
-        owner = RowOrchestrator(self._claims.record, row, taken)
-        attempt = attempt_of(self.plan.run, self.plan.started, self.task.name, taken)
-        if (early := self._early_failure(row, taken)) is not None:
-            accepted = owner.complete(attempt, early, worker_id=taken.execution)
+        owner = RowOrchestrator(self._claims.record, row, claim)
+        attempt = attempt_of(self.plan.run, self.plan.started, self.task.name, claim)
+        if (early := self._early_failure(row, claim)) is not None:
+            accepted = owner.complete(attempt, early, worker_id=claim.execution)
             return owner.ended(early) if accepted else None
         recorded: list[Ended] = []
-        assignment = Assignment(attempt, input_of(row, taken.ref))
+        assignment = Assignment(attempt, input_of(row, claim.ref))
 
         def hand_over(settled: ExecutionResult) -> None:
-            pending = pending_result_of(taken.execution, assignment, settled)
+            pending = pending_result_of(claim.execution, assignment, settled)
             pending = replace(pending, outcome=self._sendable(settled.outcome))
             if not pending.outcome.send:
                 give_up_on(self.lake, pending, pending.outcome.reason or "")
                 return
             ending = replace(owner, settled=settled)
-            if deliver(ending, self.lake, pending, worker_id=taken.execution).accepted:
+            if deliver(ending, self.lake, pending, worker_id=claim.execution).accepted:
                 recorded.append(ending.ended(pending.outcome))
 
-        with attempt_logs(attempt, taken.execution, everywhere=True):
-            Transaction(self.task, assignment, taken.execution, self._context(owner)).run(hand_over)
+        with attempt_logs(attempt, claim.execution, everywhere=True):
+            Transaction(self.task, assignment, claim.execution, self._context(owner)).run(hand_over)
         return recorded[0] if recorded else None
 
-    def _early_failure(self, row: Row, taken: RowClaim) -> Outcome | None:
+    def _early_failure(self, row: Row, claim: RowClaim) -> Outcome | None:
         """Return the outcome of a row that gets no transaction."""
         if row.diagnostic:
             return self._sendable(classify(TaskInputError(row.diagnostic), _WRONG_INPUT))
-        if taken.ref:
+        if claim.ref:
             return None
         return self._sendable(classify(why_no_start(self.lake, row)))
 

@@ -127,7 +127,7 @@ class RunHandle:
         return path if path is not None and path.is_file() else None
 
     @property
-    def going_on(self) -> bool:
+    def may_progress(self) -> bool:
         """True if it may make progress: by its own process, or by any worker if it has no run."""
         root = self.servers.settings.root
         return self.run is None or is_running(runs_folder(root) / self.run.id)
@@ -141,7 +141,7 @@ class RunHandle:
 
     def resume(self, state: WorkflowState) -> str:
         """Return the command that resumes an interrupted run, or ""."""
-        if self.run is None or not state.running or self.going_on:
+        if self.run is None or not state.running or self.may_progress:
             return ""
         return resume_command(self.run, self.servers.settings.root)
 

@@ -93,7 +93,7 @@ def follow(
     lines = NewLines(orchestrator, step)
     while True:
         state = orchestrator.workflow(found.workflow_id)
-        over = not state.running or not found.going_on
+        over = not state.running or not found.may_progress
         yield from lines.of(state)
         if over:
             return
@@ -183,7 +183,7 @@ class RunLog(logging.Handler):
             why = f": {state.reason}" if state.reason and not state.running else ""
             self.write(f"workflow {state.name} ({state.id}): {state.status}{why}")
 
-    def heard(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Write an event of an attempt; other events are in the worker's log."""
         if event.attempt is None:
             return

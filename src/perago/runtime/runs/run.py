@@ -60,7 +60,7 @@ class RunObserver(Protocol):
     def show(self, state: WorkflowState) -> None:
         """Show the current state of the workflow."""
 
-    def heard(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Handle an event of the worker."""
 
 
@@ -141,8 +141,8 @@ def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
             return not state.running
 
         def on_event(event: Event) -> None:
-            run_log.heard(event)
-            observer.heard(event)
+            run_log.on_event(event)
+            observer.on_event(event)
 
         if not over():
             with servers.opened() as (lake, own_orchestrator):
