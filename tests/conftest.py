@@ -174,7 +174,7 @@ def own_servers(lakefs_server: LakefsServer, conductor_server: ConductorServer) 
 def production_servers() -> ProductionServers:
     """A production set beside the servers of the environment, started by the first test that wants it.
 
-    Skipped where those are not up.  Whoever started them, `dev/with-servers` or a developer, stops this set as well.
+    Skipped where those are not up.  `dev/with-servers`, or the developer who started them, stops this set as well.
     """
     _needed(os.environ, "PERAGO_DEV_SERVERS")
     environ: Mapping[str, str] = os.environ
@@ -223,7 +223,7 @@ def lakefs_repository(lakefs_server: LakefsServer) -> Iterator[str]:
 
 @contextmanager
 def fresh_repository(server: LakefsServer) -> Iterator[str]:
-    """A repository with a name that nobody else uses."""
+    """Create a repository with a unique name, and delete it afterwards."""
     name = f"test-{uuid.uuid4().hex[:16]}"
     wanted = {"name": name, "storage_namespace": f"{server.namespace}{name}", "default_branch": "main"}
     server.call("POST", "/repositories", wanted)
@@ -233,7 +233,7 @@ def fresh_repository(server: LakefsServer) -> Iterator[str]:
             server.call("DELETE", f"/repositories/{name}?force=true")
             return
         except urllib.error.HTTPError as error:
-            # lakeFS's answer too where somebody drops a branch meanwhile; the repository may still be there.
+            # lakeFS also answers so if a branch is dropped meanwhile; the repository may still exist.
             if error.code != 404:
                 raise
 

@@ -3,7 +3,7 @@
     cli → runtime → {declare, protocol, port bases}      adapters → {protocol, errors}      protocol → stdlib, errors
     runtime.worker → runtime.attempt only where attempts are run or reported, and never the other way
 
-`ARROWS` has a row per part: what it may import of perago, besides itself; a folder there stands for all below it.
+`ARROWS` has a row per part: what it may import of perago, besides itself; a folder there means all below it.
 `APART` has modules of one part that do not import each other.
 `OUTSIDE` narrows what some parts may import from elsewhere, and `SDKS` gives each SDK its one folder.  Imports inside
 functions, under TYPE_CHECKING and by `import_module("…")` count too.  A new part needs a row here, and a good reason.

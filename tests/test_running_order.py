@@ -44,7 +44,7 @@ def test_tests_that_share_a_session_are_one_group_and_others_are_alone() -> None
 
 
 def test_a_group_is_heavy_as_a_whole_or_not_at_all() -> None:
-    """The runner looks at the first of its tests."""
+    """The scheduler goes by the first of its tests."""
     shared = {name: [path for path, of in GROUPS.items() if of == name] for name in GROUPS.values()}
 
     assert {name: {is_heavy(path) for path in paths} for name, paths in shared.items() if len(paths) > 1} == {

@@ -209,7 +209,7 @@ class TestLakectlFile:
 
         assert found == LakeFSSettings("http://f", "0123", "filed-secret")
 
-    def test_by_itself_it_makes_nothing_remote(self, home: dict[str, str]) -> None:
+    def test_a_lakectl_file_alone_makes_no_command_remote(self, home: dict[str, str]) -> None:
         assert load_settings(home).lakefs is None
 
     def test_variables_win_and_the_file_fills_in_the_rest(self, home: dict[str, str]) -> None:
@@ -260,7 +260,7 @@ class TestUnknownNames:
             "PERAGO_FENSE is not a setting of Perago, and is not read; did you mean PERAGO_FENCE?"
         ]
 
-    def test_what_is_like_none_is_told_with_all_there_are(self) -> None:
+    def test_an_unknown_setting_without_a_similar_one_is_reported_with_all_names(self) -> None:
         (told,) = unknown_settings({"PERAGO_XYZZY": "1"})
 
         assert "PERAGO_XYZZY is not a setting" in told

@@ -61,7 +61,7 @@ class TestNothingConfigured:
         told = examine_by_doctor(shell)
         assert len(lines) == len(told.data["settings"]) + len(told.data["findings"])
 
-    def test_on_a_terminal_it_is_a_table(self, shell: Shell) -> None:
+    def test_doctor_prints_a_table_on_a_terminal(self, shell: Shell) -> None:
         said = shell.on_a_terminal("doctor")
 
         assert said.code == 0, said.out
@@ -244,7 +244,7 @@ class TestTheMachine:
 
 
 class TestWrongServers:
-    """Addresses at which nobody answers, or somebody else."""
+    """Addresses at which no server answers, or a wrong one."""
 
     def test_servers_that_do_not_answer_are_failures(self, shell: Shell) -> None:
         shell.environ |= {**LAKEFS, **CONDUCTOR}

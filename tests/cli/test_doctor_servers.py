@@ -276,7 +276,7 @@ class TestConductor:
 def test_many_things_broken_at_once_are_all_named_by_one_command(
     lakefs_server: LakefsServer, conductor_server: ConductorServer, tmp_path: Path
 ) -> None:
-    """The command itself, in a process of its own, with eight things wrong that do not hide each other."""
+    """The command itself, in a new process, with eight errors that do not hide each other."""
     (tmp_path / "workspaces").write_text("a file where a folder should be")
     (tmp_path / "tasks.py").write_text(HEAD + TASKS.format(name=f"doctor_{uuid.uuid4().hex[:12]}"))
     with (

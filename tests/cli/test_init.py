@@ -69,7 +69,7 @@ def test_a_name_that_does_not_do_is_told_with_one_that_does(name: str, instead: 
     assert shell.run_here("init", instead, "--no-spark").code == 0
 
 
-def test_what_is_there_is_never_written_over(shell: Shell) -> None:
+def test_existing_files_are_never_overwritten(shell: Shell) -> None:
     (shell.folder / "weather").mkdir()
     (shell.folder / "weather" / "notes.txt").write_text("mine")
     (shell.folder / "report").write_text("mine")

@@ -145,7 +145,7 @@ def test_a_put_is_signed_and_leaves_no_branch(lake: Lake, folder: Callable[..., 
     assert swept == []
 
 
-def test_what_is_not_there_is_named_with_the_command_that_makes_it(
+def test_a_missing_repository_or_branch_is_named_with_the_command_that_creates_it(
     lake: Lake, folder: Callable[..., str]
 ) -> None:
     folder(a="1")
@@ -172,7 +172,7 @@ def test_a_missing_repository_is_named_with_those_there_are(lake: Lake, folder: 
     assert f"did you mean '{lake.repository}'? `perago put {lake.repository}x in --create" in line
 
 
-def test_what_a_lake_cannot_hold_is_refused_in_a_line_and_nothing_is_put(
+def test_a_file_that_a_lake_cannot_hold_is_refused_in_one_line_and_nothing_is_put(
     lake: Lake, tmp_path: Path, folder: Callable[..., str]
 ) -> None:
     lake.written("put", lake.repository, folder(data__a="1"))

@@ -1,4 +1,4 @@
-"""`perago register` with workflow files: what it shows, what is there afterwards, and which mistakes it names."""
+"""`perago register` with workflow files: its output, the registered workflows, and the errors it reports."""
 
 from __future__ import annotations
 

@@ -311,7 +311,7 @@ class TestCtrlC:
         assert desk.tries() == ["one", "two", "two", "three"]
 
     def _at_a_terminal(self, desk: Desk, *, told: Callable[[], None] | None) -> tuple[int, str]:
-        """Run on a terminal, press Ctrl-C at step two, and when told so do `told`, or press it again."""
+        """Run on a terminal and press Ctrl-C at step two; once the run confirms, call `told`, or press it again."""
         master, slave = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-c", AT_A_TERMINAL, *FIRST],
@@ -353,7 +353,7 @@ class TestCtrlC:
 
 @pytest.fixture
 def real_desk(desk: Desk, lakefs_server: Any, conductor_server: Any) -> Desk:
-    """The same on the real servers, with names of its own."""
+    """The same on the real servers, with unique names."""
     mark = uuid.uuid4().hex[:12]
     desk.environment |= {
         "LAKECTL_SERVER_ENDPOINT_URL": lakefs_server.url,

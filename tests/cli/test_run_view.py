@@ -79,7 +79,7 @@ class TestAtTheEnd:
         lines = [line for line, _ in summary(ended, [LoggedAttempt(done)])]
         assert lines[-2:] == ["workflow flow: TIMED_OUT in 5.0 s", "  the workflow took too long"]
 
-    def test_what_was_published_comes_with_the_files_that_it_took(self) -> None:
+    def test_a_publication_is_shown_with_its_number_of_files(self) -> None:
         workspace = {"repository": "songs", "branch": "main", "ref": "abc"}
         done = replace(TASK, status="COMPLETED", ended=11.0, output={"workspace": workspace})
         attempt = LoggedAttempt(done, records=[AttemptRecord("e", "COMPLETED", changed=2)])

@@ -277,7 +277,7 @@ class TestLooking:
             (("show", "--remote", "x"), "Conductor is not configured: set CONDUCTOR_SERVER_URL"),
         ],
     )
-    def test_what_is_not_there_is_told_in_words(
+    def test_a_missing_run_is_reported_in_words(
         self, two_runs: tuple[Shell, Any, Any], arguments: tuple[str, ...], told: str
     ) -> None:
         shell, _, _ = two_runs

@@ -62,7 +62,7 @@ class Shell:
         (self.folder / "tasks.py").write_text(TASKS.format(name=self.name, retries=retries))
 
     def perago(self, *arguments: str, typed: str | None = None) -> CommandResult:
-        """A command; with `typed` its stdin is a terminal on which somebody answers so."""
+        """Run a command; with `typed` its stdin is a terminal with this answer."""
         if typed is None:
             return run_perago(arguments, folder=self.folder, environ=self.environ)
         ours, theirs = pty.openpty()
@@ -87,7 +87,7 @@ def real(lakefs_server: LakefsServer, conductor_server: ConductorServer, tmp_pat
 
 @pytest.fixture
 def nobody(tmp_path: Path) -> Shell:
-    """A shell whose servers would answer nothing, so that whoever asks them is found out."""
+    """A shell whose servers answer nothing, so that a command that uses them is detected."""
     environ = dict.fromkeys(LAKEFS_NAMES, "http://127.0.0.1:9")
     return Shell(tmp_path, {**environ, "CONDUCTOR_SERVER_URL": "http://127.0.0.1:9/api"})
 
@@ -151,7 +151,7 @@ def test_the_variable_means_the_real_servers_for_every_command_and_local_wins_ov
         assert f"lake: embedded, {filled.folder / '.perago' / 'lake'}" in local.err.splitlines()
 
 
-def test_on_the_embedded_servers_only_what_deletes_asks(filled: Shell) -> None:
+def test_on_the_embedded_servers_only_deleting_commands_ask(filled: Shell) -> None:
     run = json.loads(filled.perago("runs", "--json").out)[0]["id"]
 
     for command in (("sweep", "--local"), ("runs", "prune", "--older-than", "0s")):
@@ -278,7 +278,7 @@ def test_a_remote_run_shows_the_servers_and_what_would_change_and_does_nothing_o
     assert f"workflow {real.name} version 1: would be updated\n" in changed.err
     assert '  + outputParameters.other: "${step.output.workspace.ref}"\n' in changed.err
 
-    # A run goes on where it is, whatever the command line says of servers.
+    # A run resumes on its own servers, whatever the command line says.
     again = real.perago("run", "--resume", "--root", "elsewhere", "--json")
     assert json.loads(again.out) == json.loads(done.out)
     assert "is on lakeFS and Conductor" in again.err
@@ -337,7 +337,7 @@ def stranger(request: pytest.FixtureRequest) -> Iterator[str]:
         yield server.url.removesuffix("/api")
 
 
-def test_what_is_not_lakefs_is_told_by_address_and_setting(nobody: Shell, stranger: str) -> None:
+def test_a_server_that_is_not_lakefs_is_reported_by_address_and_setting(nobody: Shell, stranger: str) -> None:
     nobody.environ[LAKEFS_NAMES[0]] = stranger
     commands = [
         nobody.perago("start", "tasks.py"),
@@ -351,7 +351,9 @@ def test_what_is_not_lakefs_is_told_by_address_and_setting(nobody: Shell, strang
         assert line.startswith(f"error: no lakeFS at {stranger}: check LAKECTL_SERVER_ENDPOINT_URL (")
 
 
-def test_what_is_not_conductor_is_told_by_address_and_setting(real: Shell, stranger: str) -> None:
+def test_a_server_that_is_not_conductor_is_reported_by_address_and_setting(
+    real: Shell, stranger: str
+) -> None:
     real.environ["CONDUCTOR_SERVER_URL"] = f"{stranger}/api"
     commands = [real.perago("start", "tasks.py"), real.run("songs", "--remote", "--yes")]
 

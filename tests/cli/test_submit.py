@@ -1,4 +1,4 @@
-"""`perago submit`, as a user calls it: what it starts, what it says, and each mistake in one line."""
+"""`perago submit` as a user runs it: what it starts, what it prints, and each error in one line."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ def test_without_a_server_it_says_what_to_set(folder: Path) -> None:
 
 @contextmanager
 def process(folder: Path, *arguments: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-    """A command of perago in a process of its own, ended afterwards."""
+    """Run a command of perago in a new process, and end it afterwards."""
     started = subprocess.Popen(
         [sys.executable, "-m", "perago", *arguments],
         cwd=folder,

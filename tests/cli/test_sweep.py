@@ -161,7 +161,7 @@ class TestEmbedded:
         assert code == 2
         assert "--older-than" in text
 
-    def test_what_is_wrong_is_said(self, root: Path) -> None:
+    def test_an_error_is_reported(self, root: Path) -> None:
         code, text = run("no-such-repository")
         assert code == 1
         assert text.startswith("error: ")
@@ -208,7 +208,9 @@ class TestRealServers:
         assert on_lakefs(lakefs_repository) == dict.fromkeys(kept, "removed")
         assert lake.branches(lakefs_repository, "perago-") == []
 
-    def test_what_conductor_does_not_know_goes_by_its_age(self, lake: Lake, lakefs_repository: str) -> None:
+    def test_branches_of_tasks_unknown_to_conductor_are_removed_by_age(
+        self, lake: Lake, lakefs_repository: str
+    ) -> None:
         task = str(uuid.uuid4())
         hour_ago = round((time.time() - 3600) * 1000)
         attempt = Attempt(str(uuid.uuid4()), task, "r", "t", 0, 0, 0, scheduled_time=hour_ago)

@@ -208,7 +208,7 @@ FAILING = {
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """A folder with all kinds of data, and a lake that no mistake changes."""
+    """A folder with all kinds of data, and a lake that no error changes."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "tasks.py").write_text(HEAD + TASKS)
     write_flow(folder, "clean")

@@ -1,4 +1,4 @@
-"""Workflows that no `perago run` drives: those of `start --local` and of Conductor, looked at by their ids."""
+"""Workflows that no `perago run` drives: those of `start --local` and of Conductor, inspected by their ids."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Line:
 
     @classmethod
     def fresh(cls, orchestrator: Orchestrator) -> Line:
-        """A line nobody else uses."""
+        """Return a line with unique names."""
         mark = uuid.uuid4().hex[:12]
         return cls(orchestrator, f"contract_task_{mark}", f"contract_workflow_{mark}")
 

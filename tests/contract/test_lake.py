@@ -248,7 +248,7 @@ def test_a_closed_lake_has_given_its_connections_back_and_may_be_closed_and_used
     lake.close()
     lake.close()
 
-    # A library may close its sockets on a thread of its own.
+    # A library may close its sockets on another thread.
     eventually(lambda: not connections() - before, "everything is closed")
 
 

@@ -52,7 +52,7 @@ class TestBytes:
         }
         assert tuple(map(sum, zip(*moved, strict=True))) == (4, sum(map(len, objects.values())))
 
-    def test_what_a_download_leaves_to_verify_is_right_once_the_verdict_is_in(
+    def test_a_deferred_verification_confirms_the_download(
         self, lake: Lake, work: Work, tmp_path: Path
     ) -> None:
         objects = {"small": b"1", "large": bytes(range(251)) * 80_000}
@@ -212,7 +212,7 @@ class TestCreatedObjects:
         lake.create_object(work.repository, "notes", "gone", b"new")
         assert work.bytes_at("notes", "gone") == b"new"
 
-    def test_of_many_at_once_one_puts_its_bytes(self, lake: Lake, work: Work) -> None:
+    def test_one_of_many_concurrent_creations_puts_its_bytes(self, lake: Lake, work: Work) -> None:
         lake.create_branch(work.repository, "notes", "main")
         for turn in range(5):
             path = f"rows/{turn}"

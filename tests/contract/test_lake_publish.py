@@ -214,7 +214,7 @@ class TestDiffering:
     def differing(self, lake: Lake, work: Work, left: str, right: str, *roots: str) -> list[str]:
         return list(lake.differing(work.repository, left, right, roots))
 
-    def test_what_was_added_changed_and_deleted_is_told_in_order(self, lake: Lake, work: Work) -> None:
+    def test_added_changed_and_deleted_paths_are_listed_in_order(self, lake: Lake, work: Work) -> None:
         left = work.commit("main", {"t/a": b"0", "t/b": b"0", "t/keep": b"0", "u/a": b"0"})
         right = work.edit("main", {"t/a": None, "t/b": b"1", "t/c": b"1", "u/a": b"1"})
         for pair in ((left, right), (right, left)):

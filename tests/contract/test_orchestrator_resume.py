@@ -18,7 +18,7 @@ Taken = TypeVar("Taken")
 def failed_with_canceled(line: Line, fail: Callable[[], Taken], *names: str) -> tuple[str, Taken]:
     """A workflow that `fail` has made fail, and whose open steps of these names were canceled by that.
 
-    Conductor looks at a JOIN without the workflow's lock, and now and then writes it back as open after it was canceled.
+    Conductor evaluates a JOIN without the workflow's lock, and sometimes writes it back as open after it was canceled.
     Such a workflow is left alone, and another one started.
     """
     for _ in range(5):
@@ -69,7 +69,7 @@ class TestResume:
         assert line.end_of(workflow_id).status == "COMPLETED"
 
     def test_canceled_branches_of_a_fork_resume_and_finished_ones_stay_finished(self, line: Line) -> None:
-        # Ended by NOOPs: Conductor's JOIN may take an arm that is about to go on for one that has failed.
+        # Ended by NOOPs: Conductor's JOIN may mistake an arm that is about to continue for a failed one.
         arms = {"left": "${left.output}", "right_too": "${right_too.output}"}
         line.define([*fork(line, last={"type": "NOOP"}), line.step("after", arms)], taskdef={"retryCount": 0})
 
@@ -113,7 +113,7 @@ class TestResume:
         }
 
     def test_both_open_branches_of_a_fork_resume(self, line: Line) -> None:
-        # Ended by NOOPs: Conductor's JOIN may take an arm that is about to go on for one that has failed.
+        # Ended by NOOPs: Conductor's JOIN may mistake an arm that is about to continue for a failed one.
         line.define([*fork(line, last={"type": "NOOP"})], taskdef={"retryCount": 0})
 
         def fail() -> dict[str, Assignment]:

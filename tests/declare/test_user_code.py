@@ -118,7 +118,7 @@ def test_a_check_that_raises_is_named_with_its_line_and_shows_its_own_traceback(
     assert author_lines(error)[0] == "Traceback (most recent call last):"
 
 
-def test_what_no_code_of_an_author_raised_has_no_traceback(tmp_path: object) -> None:
+def test_an_error_not_raised_by_user_code_has_no_traceback(tmp_path: object) -> None:
     check = PathCheck("require_file", "a")
     try:
         run_checks("pre", [check], FolderTree(tmp_path))  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def test_what_no_code_of_an_author_raised_has_no_traceback(tmp_path: object) -> 
         pytest.fail("the check holds")
 
 
-def test_what_an_author_raises_on_purpose_says_what_they_wrote() -> None:
+def test_an_intended_error_shows_the_authors_text() -> None:
     def give_up() -> None:
         raise TaskFailed("the supplier has sent nothing")
 

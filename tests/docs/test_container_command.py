@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 
 def as_process_one() -> list[str]:
-    """A PID namespace of its own, as that user; nothing where this machine does not allow it."""
+    """Return the command prefix for a new PID namespace as that user, or [] if this machine does not allow it."""
     wrapper = [
         "unshare",
         "--user",

@@ -28,7 +28,7 @@ def page(*blocks: str) -> str:
     return "\n\n".join(f"```{block}\n```" for block in blocks) + "\n"
 
 
-def test_what_differs_from_run_to_run_and_what_is_cut_is_not_compared() -> None:
+def test_values_that_differ_between_runs_and_cut_lines_are_not_compared() -> None:
     compare(Command("perago run", SHOWN), PRINTED)
 
 

@@ -1,4 +1,4 @@
-"""docs/quick-start.md is true for somebody who has the wheel and an empty folder outside the checkout."""
+"""docs/quick-start.md works for a reader who has the wheel and an empty folder outside the checkout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make docs`: the site builds without a warning, loads nothing from elsewhere, and a mistake in a page stops it."""
+"""`make docs`: the site builds without a warning, loads nothing from elsewhere, and an error in a page stops it."""
 
 from __future__ import annotations
 

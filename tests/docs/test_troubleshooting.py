@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes messages that the sources have: what stands between `…` is found there word for word."""
+"""docs/troubleshooting.md quotes messages of the sources: the text between `…` is found there word for word."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_closing_stops_what_is_under_way_and_lets_go_of_what_never_began() -> No
     assert (endless.drops, waiting.drops) == (1, 1)
 
 
-def test_what_was_given_up_has_no_good_verdict() -> None:
+def test_a_verification_that_was_given_up_has_no_good_verdict() -> None:
     verification = Verification(threads=1)
     endless = Endless()
     verification.begin([endless])

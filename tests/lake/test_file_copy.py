@@ -77,7 +77,7 @@ def test_a_file_that_the_kernel_cannot_copy_is_copied_by_hand(
     assert copied(tmp_path) == DATA
 
 
-def test_what_the_kernel_cannot_copy_is_left_as_it_was(
+def test_a_file_that_the_kernel_cannot_copy_is_left_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Kernel(monkeypatch, clone=errno.EXDEV, by_range=errno.EXDEV)

@@ -174,7 +174,7 @@ class TestEdited:
         ]
 
     @pytest.mark.parametrize("path", ["gone", "nowhere"])
-    def test_what_is_gone_is_missing(self, path: str) -> None:
+    def test_a_removed_file_is_missing(self, path: str) -> None:
         with pytest.raises(KeyError):
             self.EDITED[path]
 

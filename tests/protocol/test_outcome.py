@@ -111,7 +111,7 @@ def test_the_docs_show_this_very_table() -> None:
 
 
 @pytest.mark.parametrize(("outcome", "reason"), TOLD_BY_THE_WORKER.values(), ids=TOLD_BY_THE_WORKER)
-def test_what_the_worker_tells_of_an_attempt_is_a_failure_that_says_why(
+def test_a_workers_report_about_an_attempt_is_a_failure_with_its_reason(
     outcome: Outcome, reason: str
 ) -> None:
     assert outcome == Outcome("FAILED", reason=reason)
@@ -193,7 +193,7 @@ def test_a_cut_reason_always_fits(reason: str, limit: int) -> None:
     assert cut == reason or utf16(reason) > limit
 
 
-def test_what_leaves_the_worker_is_masked_before_it_is_cut() -> None:
+def test_texts_that_leave_the_worker_are_masked_before_they_are_cut() -> None:
     reason = "begin " + "x" * 40 + "hush-hush" + "x" * 40 + " end"
 
     def hide(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The path rules: what each catches, that callers tell the first one broken, and that nobody has rules of their own."""
+"""The path rules: what each catches, that callers report the first broken one, and that no other module has its own."""
 
 from __future__ import annotations
 

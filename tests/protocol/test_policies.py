@@ -1,4 +1,4 @@
-"""The table of policies: its words, and that nobody outside goes by a policy's name."""
+"""The table of policies: its words, and that no other module depends on a policy's name."""
 
 from __future__ import annotations
 

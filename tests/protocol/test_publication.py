@@ -78,7 +78,7 @@ POLICIES = tuple(policies.POLICIES)
 )
 def test_every_row_is_decided_as_the_table_says(state: HeadState, policy: PolicyName, changed: bool) -> None:
     if state in ("gated-child", "dirty-child") and policy != "replace":
-        # These policies never move a branch back, so nobody asks whether it is dirty or gated.
+        # These policies never move a branch back, so it does not matter whether it is dirty or gated.
         assert head_state(ATTEMPT, "A", ROWS[state], policy) == "own-child"
         return
     target = ROWS[state]

@@ -117,7 +117,7 @@ def counted_calls() -> Iterator[list[int]]:
         sys.setprofile(None)
 
 
-def test_of_many_roots_an_object_costs_no_more_than_of_few() -> None:
+def test_an_object_costs_the_same_with_many_roots_as_with_few() -> None:
     paths = [f"days/{day:04}" for day in range(1500)]
     objects = [f"days/{day:04}/part-{part}" for day in range(1500) for part in range(5)]
     view = View("", reads=tuple(paths), writes=tuple(paths))

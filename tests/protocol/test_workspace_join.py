@@ -20,7 +20,7 @@ def test_the_commit_that_is_no_parent_is_tried_first_then_the_newest() -> None:
     assert candidates([early, late]) == [late, early]
 
 
-def test_what_is_below_is_found_with_the_commits_above_it() -> None:
+def test_workspaces_below_are_found_with_the_commits_above_them() -> None:
     found = below("c3", ["c1", "c3", "c2"], iter(chain(4)))
     assert {ref: [one.id for one in above] for ref, above in found.above.items()} == {
         "c2": ["c3"],
@@ -36,7 +36,7 @@ def test_history_is_read_no_further_than_needed() -> None:
 
 
 @pytest.mark.parametrize(("back", "missing"), [(MAX_RANGE, ()), (MAX_RANGE + 1, ("c0",))])
-def test_at_most_1024_commits_back(back: int, missing: tuple[str, ...]) -> None:
+def test_a_workspace_is_searched_at_most_1024_commits_back(back: int, missing: tuple[str, ...]) -> None:
     assert below(f"c{back}", ["c0"], chain(back + 1)).missing == missing
 
 
@@ -58,7 +58,7 @@ def test_at_most_1024_commits_back(back: int, missing: tuple[str, ...]) -> None:
         ({"perago.phase": "try", "perago.logical_task_key": "w/s", "perago.writes": '"a"'}, ("a",)),
     ],
 )
-def test_what_a_publication_may_write(metadata: dict[str, str], roots: tuple[str, ...]) -> None:
+def test_a_publication_may_write_its_declared_paths(metadata: dict[str, str], roots: tuple[str, ...]) -> None:
     assert written_by(Commit("c", (), metadata=metadata)) == roots
 
 

@@ -1,4 +1,4 @@
-"""Putting a folder beside others who write: whole or not at all, and never over what somebody else just did."""
+"""Putting a folder while others write: whole or not at all, and never over a concurrent change."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ PREPARED = Prepared("flow", 1, {}, ())
 
 
 class Scripted:
-    """An orchestrator that does, call by call, what it is told."""
+    """An orchestrator with a scripted answer to each call."""
 
     address = "scripted"
 

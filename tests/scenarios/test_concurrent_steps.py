@@ -173,7 +173,7 @@ class TestOwnCommitsInBetween:
         head = published_ref(right.execute())
         assert (published_ref(left.execute()), world.head().id) == (abandoned, head)
 
-    def test_what_others_took_back_of_ours_is_not_published_over(self, world: World) -> None:
+    def test_a_revert_of_our_publication_by_others_is_not_published_over(self, world: World) -> None:
         left = a_side(world, "left")
         dies_before_completing(left)
         takes_ours_back(world)
@@ -320,7 +320,7 @@ class TestTheHeadMovesWhileItPublishes:
         assert f"after {tries} tries" in reason
         assert now[0] < 75
 
-    def test_what_was_staged_again_is_merged_again_as_it_is(self, world: World) -> None:
+    def test_a_restaged_commit_is_merged_again_unchanged(self, world: World) -> None:
         a, side, calls = world.head().id, a_side(world, "left"), []
         dies_before_completing(side)
         lake = recording(before(world.lake, "merge", lambda: outside(world)), calls)

@@ -1,7 +1,7 @@
 """Two different steps on one branch: every way to interleave them, to crash, to land late, and to have others commit.
 
 Enumerated like the histories of one step (test_interleavings, test_in_flight): an execution stops at one of its critical
-calls, something happens, it goes on.  Then one rule after the other is taken away, and a violation comes back.
+calls, something happens, it continues.  Then one rule after the other is removed, and a violation comes back.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Found = tuple[str, list[str]]
 
 
 def land(execution: Gated) -> None:
-    """The server swaps the record, or finds that it cannot; nobody hears of it."""
+    """Let the server swap the record, or fail to; the client gets no answer."""
     swap, execution.late = execution.late, None
     if swap is not None:
         with contextlib.suppress(LakeError):
@@ -69,7 +69,7 @@ def judged(where: str, world: World, *sides: Side, a: str, may_fail: bool = Fals
 
 
 def two_steps(folder: Path, policy: str, *, hard: bool = True) -> Iterator[Found]:
-    """Left runs up to a critical call, right up to one of its own, left ends, right ends."""
+    """Run left up to a critical call, right up to one of its calls, then left and right to their ends."""
     for i in itertools.count():
         for j in itertools.count():
             world = a_world(folder / f"{i}-{j}", hard=hard)
@@ -112,7 +112,7 @@ def crashes(folder: Path, policy: str, *, hard: bool = True) -> Iterator[Found]:
 
 
 def in_flight(folder: Path, policy: str, *, hard: bool = True) -> Iterator[Found]:
-    """Left hangs up with its request in flight; right publishes at any moment of left's settling; it lands somewhen."""
+    """Left gives up with its request in flight; right publishes at any moment of left's settling; it lands later."""
     for early in (True, False):
         for i in itertools.count():
             world = a_world(folder / f"{early}-{i}", hard=hard)

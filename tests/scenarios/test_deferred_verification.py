@@ -126,7 +126,7 @@ class TestBad:
         [write_result, change_nothing, terminal, failing, broken, wrong_result],
         ids=lambda b: b.__name__,
     )
-    def test_whatever_the_body_did_the_attempt_fails_as_the_lakes_and_may_be_tried_again(
+    def test_an_attempt_with_bad_input_fails_with_the_lakes_error_and_may_be_retried(
         self, world: World, body: Callable[..., Any]
     ) -> None:
         definition = make_task(body)

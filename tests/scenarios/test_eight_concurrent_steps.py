@@ -36,7 +36,7 @@ def crowded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 def all_bodies_first(world: World) -> Any:
-    """A lake on which nobody reads the head to publish before all eight bodies are done: else nothing was parallel."""
+    """Return a lake on which no step reads the head to publish before all eight bodies are done."""
     met, claimed = threading.Barrier(EIGHT), threading.local()
 
     def around(name: str, call: Any, arguments: tuple[Any, ...]) -> Any:
@@ -69,7 +69,7 @@ def test_with_views_apart_all_eight_land_and_history_is_one_line(crowded: World)
     assert crowded.leftovers() == []
 
 
-def test_with_one_view_one_lands_and_the_others_are_told_the_commit_and_the_path(crowded: World) -> None:
+def test_with_one_view_one_lands_and_the_others_reasons_name_commit_and_path(crowded: World) -> None:
     a = crowded.head().id
     sides = [a_side(crowded, "t0") for _ in range(EIGHT)]
     ended = run_all(crowded, sides)
@@ -83,7 +83,7 @@ def test_with_one_view_one_lands_and_the_others_are_told_the_commit_and_the_path
         reason = settled.outcome.reason or ""
         told = f"{made} changed 't0/out/part-" in reason and "(made by Perago task" in reason
         if crowded.head().metadata["perago.fence"] == "soft":
-            # A merge can land on the winner's commit between the look and the swap: never accepted, and told of others.
+            # A merge can land on the winner's commit between check and swap: never accepted, and reported as another's.
             told = "changed 't0/out/part-" in reason or "what this task sees differs there" in reason
         assert told, reason
 

@@ -1,4 +1,4 @@
-"""A prefix that holds nothing: no mistake by itself, and told where files are missed."""
+"""An empty prefix: no error by itself, and reported if a check misses files."""
 
 from __future__ import annotations
 

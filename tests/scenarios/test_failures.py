@@ -100,7 +100,7 @@ def test_a_wrong_input_is_not_tried_again_where_the_operator_says_so(world: Worl
     ("field", "value"),
     [("repository", "no-such-repository"), ("ref", "0" * 64), ("branch", "no-such-branch")],
 )
-def test_what_the_lake_does_not_know_may_be_there_on_the_next_try(
+def test_a_ref_that_the_lake_does_not_know_may_exist_on_the_next_try(
     world: World, field: str, value: str
 ) -> None:
     definition = make_task(retries=1)

@@ -49,7 +49,7 @@ def _nested_marker(workspace):
         (_nested_marker, "deep/.perago-attempt.json"),
     ],
 )
-def test_what_cannot_be_published_is_refused_by_name(world: World, spoil, text: str) -> None:
+def test_a_file_that_cannot_be_published_is_refused_by_name(world: World, spoil, text: str) -> None:
     here = os.getcwd()
 
     def body(workspace, params):

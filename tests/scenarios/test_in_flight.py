@@ -1,7 +1,7 @@
 """Publish requests that are in flight while other executions work, and attempts that wake up too late.
 
 A request in flight has resolved its source; it lands whenever the server swaps the record, also after its client died or
-hung up.  Enumerated: how far the client got with settling before it died, how far the retry got before it died too or
+gave up.  Enumerated: how far the client got with settling before it died, how far the retry got before it died too or
 the request landed, and when the request lands.  Then one rule after the other is taken away, and a violation comes back.
 """
 
@@ -89,7 +89,7 @@ def begin(folder: Path, chosen: Case) -> None:
 
 
 def land(one: Gated) -> None:
-    """The server swaps the record, or finds that it cannot; nobody hears of it."""
+    """Let the server swap the record, or fail to; the client gets no answer."""
     swap, one.late = one.late, None
     if swap is not None:
         with contextlib.suppress(LakeError):

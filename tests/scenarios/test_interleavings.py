@@ -1,6 +1,6 @@
 """Two executions, every way to switch between them twice at a dangerous moment.
 
-The first runs up to one of its critical calls, the second up to one of its own, the first runs to its end, the
+Run the first up to one of its critical calls, the second up to one of its calls, the first to its end, the
 second runs to its end.  The pairs are enumerated.  The two are twins of one attempt, or a dead attempt whose
 requests still arrive and the retry that took its place.
 """

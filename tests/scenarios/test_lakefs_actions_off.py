@@ -46,7 +46,7 @@ def test_the_attempt_says_soft_in_commit_and_metric_and_one_warning_says_why(
     assert (settled.outcome.status, settled.fence_level) == ("COMPLETED", "soft")
     assert unfenced.head().metadata["perago.fence"] == "soft"
     assert unfenced.lake.branches(unfenced.repository, "perago-") == []
-    # The install looked at the level already, so the one warning came then.
+    # The install has read the level already, so the one warning came then.
     said = [record.getMessage() for when in ("setup", "call") for record in caplog.get_records(when)]
     assert ["actions.enabled" in text for text in said if "count as soft" in text] == [True]
 
@@ -93,7 +93,7 @@ def test_hard_refuses_to_publish_and_says_what_to_switch_on(unfenced: World) -> 
 
 
 @pytest.mark.parametrize("mode", ["auto", "hard"])
-def test_what_lands_on_another_head_after_the_proof_is_not_accepted(
+def test_a_merge_that_lands_on_another_head_after_the_proof_is_not_accepted(
     unfenced: World, lakefs_without_actions: LakefsServer, tmp_path: Path, mode: FenceMode
 ) -> None:
     """Actions that were switched off since the server was last seen to compare: the proxy answers the proof."""

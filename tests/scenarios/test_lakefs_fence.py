@@ -158,7 +158,7 @@ class TestAfterTheHeadWasRead:
 
 
 class TestInTheWindowOfASoftFence:
-    """Between the adapter's last look and the server's move: named in the docs, and told when it happens."""
+    """Changes between the adapter's last check and the server's move: documented, and reported when they happen."""
 
     @pytest.mark.parametrize("policy", POLICIES)
     def test_a_merge_that_landed_on_another_head_is_told_as_failed_and_nothing_is_rolled_back(

@@ -77,7 +77,7 @@ def test_the_fence_and_actions_for_other_branches_are_no_gates(world: World) -> 
 
 
 @pytest.mark.parametrize("branches", ["main", "'ma*'", "'[^a-l]ain'", "'release-*'", "'[a-l]ain'", ""])
-def test_what_counts_as_a_gate_is_what_the_server_runs(
+def test_every_action_that_the_server_runs_counts_as_a_gate(
     world: World, lakefs_server: LakefsServer, branches: str
 ) -> None:
     head = world.commit(gate(branches))

@@ -1,4 +1,4 @@
-"""Publish requests that are in flight on the real server: whoever comes next stops them, or says that it could not."""
+"""Publish requests in flight on the real server: the next attempt stops them, or reports that it could not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A protected branch on the real server: nothing may be written to it, committed on it or reset; merges go in.
 
-One repository for all of it, because the server takes its time to see the rule: every test goes on from the head
+One repository for all tests, because the server takes its time to see the rule: every test continues from the head
 that it finds.
 """
 

@@ -83,7 +83,7 @@ def test_of_eight_workflows_one_publishes_and_the_server_refuses_seven_merges(
         )
         for loser in check_round(world, a, ended):
             assert (loser.outcome.status, loser.refused) == ("FAILED", True)
-            # The server refused the merge, and the head that was read then is told.
+            # The server refused the merge, and the reason names the head that was read then.
             assert f"head {world.head().id}" in (loser.outcome.reason or "")
             refused += 1
         world.orchestrator.time_out_in_progress("the losers' retries are not wanted")

@@ -1,4 +1,4 @@
-"""The look before the body: a body does not run in vain, and nothing is ended that could still publish."""
+"""The preflight: no body runs if its result could never be published, and no attempt ends that could still publish."""
 
 from __future__ import annotations
 
@@ -120,13 +120,15 @@ class TestAnotherWorkflow:
         definition, a = make_task(on_abandoned=policy), world.head().id
         first = world.start(definition)
         made = published_ref(world.execute(definition, world.poll(definition)))
-        # A retried SUB_WORKFLOW starts over with a workflow id of its own, and the parent's input.
+        # A retried SUB_WORKFLOW starts over with a new workflow id and the parent's input.
         reason = refused(world, world.run(definition, ref=a), made)
         for part in (f"workflow {first}", "retried SUB_WORKFLOW", "from the current head"):
             assert part in reason
 
     @pytest.mark.parametrize("policy", POLICIES)
-    def test_what_was_not_accepted_may_still_go_so_the_body_runs(self, world: World, policy: str) -> None:
+    def test_an_unaccepted_publication_may_still_be_removed_so_the_body_runs(
+        self, world: World, policy: str
+    ) -> None:
         theirs, ours = make_task(), make_task(change_nothing, on_abandoned=policy)
         a = world.head().id
         world.start(theirs)

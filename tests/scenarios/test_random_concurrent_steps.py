@@ -2,7 +2,7 @@
 
 Executions crash, answers are lost or come late, leases run out, attempts are delivered twice, and others commit inside and
 outside of what the steps see.  What holds at every moment: nothing that was visible is lost.  What holds in the end is the
-verdict of the enumerated histories: no publication stands on what its step had not seen, and what was accepted is on the
+verdict of the enumerated histories: no publication builds on what its step had not seen, and what was accepted is on the
 branch.
 """
 
@@ -79,7 +79,7 @@ class Sides(RuleBasedStateMachine):
     @rule()
     def a_late_request_lands(self) -> None:
         for execution in self._all():
-            # Whoever waits at its swap is not late: its own answer follows.
+            # An execution that waits at its swap is not late: its answer follows.
             if execution.late is not None and not (execution.active and execution.waiting == "swap"):
                 late, execution.late = execution.late, None
                 with contextlib.suppress(LakeError):
@@ -112,7 +112,7 @@ class Sides(RuleBasedStateMachine):
             assert list(violations(self.world, *self.sides, a=self.a, may_fail=True)) == []
             [right] = [side for side in self.sides if side.prefix == "right/"]
             state = self.world.workflow(right.workflow)
-            # Nobody changes what the right step sees: only retries that ran out may end it.
+            # No event changes what the right step sees: only exhausted retries may end it.
             assert state.status == "COMPLETED" or len(state.tasks) > 6, state
             assert self.world.lake.fsck() == []  # type: ignore[attr-defined]
         finally:

@@ -316,7 +316,7 @@ def test_a_file_that_is_written_again_with_the_same_bytes_is_not_changed(world: 
     assert published_ref(world.run(make_task(body, **NARROW))) == a
 
 
-def test_what_a_read_only_task_changes_anywhere_is_dropped(world: World) -> None:
+def test_changes_of_a_read_only_task_are_dropped(world: World) -> None:
     a = world.commit(INPUT)
 
     settled = world.run(make_task(write("plays/new.csv"), reads=("plays",), read_only=True))
@@ -345,7 +345,7 @@ def test_a_retry_over_an_abandoned_publication_leaves_what_it_does_not_see(world
     def lose() -> None:
         raise LakeUnavailable("no answer")
 
-    # The first attempt publishes, and nobody hears of it.
+    # The first attempt publishes, and its result is lost.
     world.execute(task, world.poll(task), lake=refusing_after_merge(world, lose))
     again = world.retry(task)
     # Other work, so that `reuse` does not answer with the first result.

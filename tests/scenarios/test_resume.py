@@ -1,4 +1,4 @@
-"""A workflow that somebody has go on: its next attempts revoke and publish as any retry does."""
+"""A workflow that a user resumes: its next attempts revoke and publish as any retry does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def dies_before(world: World, call: str, assignment: Assignment) -> None:
 
 
 @pytest.mark.parametrize("call", ["merge", "complete"])
-def test_what_a_dead_process_staged_or_published_does_not_stand_in_the_way(world: World, call: str) -> None:
+def test_staged_or_published_work_of_a_dead_process_does_not_block_the_resume(
+    world: World, call: str
+) -> None:
     a = world.head().id
     definition = make_task(writing("second"), retries=0)
     workflow = world.start(definition)

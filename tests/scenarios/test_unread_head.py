@@ -111,13 +111,13 @@ class TestAfterTheRefusal:
         assert hard.head().id == theirs[0]
 
     @pytest.mark.parametrize("policy", POLICIES)
-    def test_what_the_step_itself_published_meanwhile_is_covered_as_the_table_says(
+    def test_an_own_publication_meanwhile_is_replaced_as_the_table_says(
         self, hard: World, policy: str
     ) -> None:
         a, late, calls = hard.head().id, [], []
 
         def body(workspace: Path, params: Any) -> Made:
-            # What an earlier attempt of this step would have left, had nobody stopped its request.
+            # As left by an earlier attempt of this step whose request was not stopped.
             late.append(
                 hard.commit({"data/late.txt": "x"}, metadata={KEY: f"{workflow}/step", TASK_ID: "dead"})
             )
@@ -137,7 +137,7 @@ class TestAfterTheRefusal:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("answer", ["do", "lose"])
 @pytest.mark.parametrize("believed", ["soft", "hard"])
-def test_what_landed_on_another_head_is_not_accepted_whatever_the_lake_was_seen_to_do_before(
+def test_a_merge_that_landed_on_another_head_is_not_accepted_whatever_was_proven_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, believed: str, answer: Grant, policy: str
 ) -> None:
     """A lake that does not compare; `hard` is one that did when it was last asked."""

@@ -113,7 +113,7 @@ def reading(world: SparkWorld, **options: Any) -> str:
     def body(workspace: SparkWorkspace, params: Params) -> Made:
         return Made(said=titles(workspace, **options))
 
-    # By a name of its own: of a task that failed there is a retry to poll.
+    # With a new name: a failed task still has a retry to poll.
     settled = world.run(world.task(body, name="read", read_only=True))
     assert settled.outcome.output is not None, settled.outcome
     return str(settled.outcome.output["result"]["said"])

@@ -83,7 +83,7 @@ def test_an_archive_that_is_there_or_failed_lately_is_not_made_again(tmp_path: P
     assert make_in_background(environ) is False
 
 
-def test_what_the_operator_gives_the_jvm_comes_last_and_wins(tmp_path: Path) -> None:
+def test_jvm_options_of_the_operator_come_last_and_win(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text(f"{OPTIONS} -Xss4m\n")
     environ = {"SPARK_CONF_DIR": str(tmp_path)}
 

@@ -84,7 +84,7 @@ def mess_up(workspace: SparkWorkspace, params: Params) -> Made:
     context.setCheckpointDir(str(folder / "checkpoints"))
     context.setLocalProperty("mine", "too")
     context.environment["MINE"] = "too"
-    # ANSI is off: this is NULL, and an error in an attempt of its own.
+    # ANSI is off: this is NULL here, and an error in a separate attempt.
     return Made(said=str(spark.sql("SELECT CAST('x' AS INT) AS n").first().n))
 
 

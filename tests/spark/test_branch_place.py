@@ -88,7 +88,7 @@ class Forgetful:
         return getattr(self._port, name)
 
 
-def test_what_failed_tasks_left_and_new_folder_markers_are_not_in_the_commit(
+def test_leftovers_of_failed_tasks_and_new_folder_markers_are_not_in_the_commit(
     direct_world: SparkWorld,
 ) -> None:
     direct_world.put(

@@ -97,7 +97,7 @@ def test_a_list_that_is_no_longer_true_counts_for_nothing(
         {"spark.jars.ivy": "/srv/ivy"},
     ],
 )
-def test_what_the_operator_says_of_packages_is_never_answered_with_a_list_made_without_it(
+def test_package_settings_of_the_operator_never_get_a_list_made_without_them(
     environ: dict[str, str], jars: list[Path], tmp_path: Path, other: dict[str, str]
 ) -> None:
     OURS.remember_files(LOCAL, environ, started(jars))

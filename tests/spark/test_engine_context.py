@@ -27,7 +27,7 @@ def test_a_local_master_gives_a_task_up_as_clusters_are_told_to(master: str, mea
     assert failing(master, 1) == meant
 
 
-def test_what_a_workers_jobs_need_wins_over_what_is_configured(tmp_path: Path) -> None:
+def test_settings_that_a_workers_jobs_need_win_over_configured_ones(tmp_path: Path) -> None:
     said = "spark.task.maxFailures=4;spark.speculation=true;spark.scheduler.mode=FIFO;spark.executor.cores=3"
     settings = load_settings({"PERAGO_SPARK_CONF": said, "PERAGO_SPARK_MASTER": "local[2,4]"}, root=tmp_path)
 
@@ -49,7 +49,7 @@ def test_a_job_that_was_never_begun_is_cancelled_without_starting_spark(tmp_path
     assert not (tmp_path / "spark").exists()
 
 
-def test_of_a_lost_executor_the_reason_is_told_and_not_the_stack() -> None:
+def test_a_lost_executor_is_reported_with_its_reason_and_without_the_stack() -> None:
     text = (
         "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
         ": org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most "

@@ -100,7 +100,7 @@ def test_300_repositories_with_failures_and_a_killed_executor_end_right(
         assert "CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_text()
         seen = shown_by_spark(int(shell.environ[UI]))
         os.kill(executor, signal.SIGKILL)
-        # The body may go on without its executor: once another execution has its row, what it makes counts for nothing.
+        # The body may continue without its executor: once another execution has claimed the row, its result does not count.
         wait_for(lambda: _taken_again(lake, tmp_path), driver)
         go.touch()
         driver.wait()

@@ -38,7 +38,7 @@ def test_a_users_file_is_no_leftover(folder: str, path: str) -> None:
         "deltas/.draft.tmp",
     ],
 )
-def test_what_delta_needs_is_no_leftover(path: str) -> None:
+def test_files_that_delta_needs_are_no_leftovers(path: str) -> None:
     assert not is_leftover(f"table/{path}", 700, SIZES.get)
 
 
@@ -64,6 +64,6 @@ def test_what_delta_needs_is_no_leftover(path: str) -> None:
         ("_delta_log/.00000000000000000001.crc.crc", 16),
     ],
 )
-def test_what_spark_leaves_is_a_leftover(folder: str, path: str, size: int) -> None:
+def test_files_that_spark_leaves_are_leftovers(folder: str, path: str, size: int) -> None:
     sizes = {folder + name: size for name, size in SIZES.items()}
     assert is_leftover(folder + path, size, sizes.get)

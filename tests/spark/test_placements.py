@@ -156,7 +156,7 @@ def test_a_no_op_after_an_abandoned_publication_moves_the_branch_back(world: Spa
     assert world.replaced() == [abandoned]
 
 
-def test_what_a_read_only_task_writes_to_its_folder_is_dropped(local_world: SparkWorld) -> None:
+def test_files_of_a_read_only_task_are_dropped(local_world: SparkWorld) -> None:
     a = local_world.head().id
 
     settled = local_world.run(local_world.task(read_only=True))

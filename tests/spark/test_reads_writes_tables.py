@@ -46,7 +46,7 @@ def test_a_path_that_the_task_may_not_change_is_not_written(workspace: SparkWork
 
 
 @pytest.mark.parametrize("path", ["raw", "raw/*.csv", "raw/2026/*/x", "deep/in", "counts", "counts/part=1"])
-def test_what_the_task_sees_has_an_address(workspace: SparkWorkspace, path: str) -> None:
+def test_a_visible_path_has_an_address(workspace: SparkWorkspace, path: str) -> None:
     assert workspace.uri(path) == f"{workspace.base}/{path}"
 
 
@@ -105,7 +105,7 @@ def test_a_body_that_writes_past_the_workspace_is_refused_by_name(world: SparkWo
     assert world.leftovers() == []
 
 
-def test_what_is_only_read_and_deleted_on_the_branch_is_refused(direct_world: SparkWorld) -> None:
+def test_deleting_a_path_that_is_only_read_is_refused(direct_world: SparkWorld) -> None:
     def body(workspace: SparkWorkspace, params: Params) -> Made:
         [staging] = [name for name in direct_world.leftovers() if name.startswith("perago-staging-")]
         direct_world.lake.delete(direct_world.repository, staging, ["data/raw/events.csv"])

@@ -41,7 +41,7 @@ def rows(workspace: SparkWorkspace, sql: str):
 GOOD = "SELECT * FROM VALUES ('ann', 10, NULL), ('bob', 20, 'phone') AS t(user, ms, device)"
 
 
-def test_what_was_written_with_a_model_is_read_with_it(workspace: SparkWorkspace) -> None:
+def test_a_table_written_with_a_model_is_read_with_it(workspace: SparkWorkspace) -> None:
     workspace.write(rows(workspace, GOOD), "plays", schema=Play)
 
     found = workspace.read("plays", schema=Play).orderBy("user").collect()
@@ -163,7 +163,7 @@ def test_every_type_of_a_model_has_its_column_type() -> None:
     }
 
 
-def test_what_is_no_schema_is_refused_by_name() -> None:
+def test_a_value_that_is_no_schema_is_refused_by_name() -> None:
     with pytest.raises(TaskDefinitionError, match="must be a pydantic model or a StructType"):
         declared({"user": "string"})
 

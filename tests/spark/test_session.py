@@ -43,7 +43,7 @@ def test_a_cluster_keeps_its_own_sizes(tmp_path: Path) -> None:
     assert not {"spark.sql.shuffle.partitions", "spark.driver.memory", "spark.local.dir"} & conf.keys()
 
 
-def test_what_the_operator_says_wins_over_spark_defaults_and_they_win_over_ours(tmp_path: Path) -> None:
+def test_operator_settings_win_over_spark_defaults_and_those_win_over_ours(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text(
         "# sizes\nspark.sql.shuffle.partitions 77\nspark.driver.memory=9g\nspark.ui.enabled  true\n"
     )
@@ -102,7 +102,7 @@ def test_a_wrong_pair_is_named() -> None:
     ("master", "local"),
     [("local", True), ("local[4]", True), ("local[*]", True), ("spark://h:7077", False), ("yarn", False)],
 )
-def test_which_masters_are_local(master: str, local: bool) -> None:
+def test_local_masters_are_recognized(master: str, local: bool) -> None:
     assert is_local(master) is local
 
 

@@ -116,7 +116,7 @@ def test_a_worker_whose_module_executors_do_not_have_says_so_before_it_polls(
     assert "--py-files" in missing.err
     assert "worker " not in missing.err
     assert worker.returncode == 0, rest
-    # Spark has a pool of its own for these jobs, and need not make one up.
+    # Spark has a configured pool for these jobs, and need not create one.
     assert "FairSchedulableBuilder" not in missing.err + "".join(told)
 
 

@@ -1,4 +1,4 @@
-"""`perago start --engine spark` on a local master with the embedded servers: one worker for all that can go on in it."""
+"""`perago start --engine spark` on a local master with the embedded servers: one worker for all kinds of tasks."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_attempts_run_at_once_in_processes_below_sparks_own_and_one_commit_comes
         lambda: len(world.bodies()) == len(names) and world.bodies(), "both bodies are in flight"
     )
     below = [ancestors(int(line.split()[1])) for line in inside]
-    # It listens where it was told to, and a stranger who calls there disturbs nobody.
+    # It listens where it is configured to, and an unknown client does not disturb it.
     with socket.create_connection(("127.0.0.1", port), timeout=60):
         go.touch()
     done = [world.finished(one) for one in started]

@@ -1,4 +1,4 @@
-"""The pytest plugin in a project of its own: pytest runs there as its author runs it, in a process of its own."""
+"""The pytest plugin in a separate project: pytest runs there in a new process, as its author runs it."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_a_crash_in_one_step_is_made_good_by_its_retry() -> None:
     assert [commit.by for commit in trial.history] == ["make", "count", ""]
 
 
-def test_what_a_retry_replaced_is_shown() -> None:
+def test_a_commit_replaced_by_a_retry_is_shown() -> None:
     trial = try_workflow(ONE, counting("replace"), DATA, faults={"count": {"hand over": lose_lease()}})
 
     assert [commit.by for commit in trial.replaced] == ["count"]

@@ -23,7 +23,7 @@ from tests.support.worlds.world import World
 LONGEST_MS = 180_000
 """Only a page that hangs takes so long, on however busy a machine."""
 expect.set_options(timeout=LONGEST_MS)
-# Whatever is not on this machine goes by a proxy, and there is none: the discard port answers nobody.
+# Everything that is not on this machine goes through a proxy that does not exist: nothing answers at the discard port.
 LOOPBACK_ALONE = ["--proxy-server=http://127.0.0.1:9", "--proxy-bypass-list=127.0.0.1"]
 
 

@@ -1,4 +1,4 @@
-"""Every kind of page that the site has, over a furnished root."""
+"""Every kind of page of `perago ui`, over a root with data."""
 
 from __future__ import annotations
 

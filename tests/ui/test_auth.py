@@ -71,7 +71,7 @@ class TestToken:
                 == 403
             )
 
-    def test_once_given_it_is_a_cookie_and_gone_from_the_address(self, tmp_path: Path) -> None:
+    def test_a_valid_token_becomes_a_cookie_and_leaves_the_address(self, tmp_path: Path) -> None:
         with served_page(tmp_path, token="s3cret") as http:
             answer = http.get("/run?id=a%26b&token=s3cret")
             assert (answer.status_code, answer.headers["location"]) == (303, "?id=a%26b")
@@ -100,7 +100,7 @@ class TestToken:
             *[(name, False) for name in ("0.0.0.0", "::", "192.0.2.7", "example.com", "")],
         ],
     )
-    def test_what_counts_as_this_machine(self, host: str, own: bool) -> None:
+    def test_loopback_addresses_count_as_this_machine(self, host: str, own: bool) -> None:
         assert is_loopback(host) is own
 
 

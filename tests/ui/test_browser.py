@@ -1,4 +1,4 @@
-"""The page in a real browser: what is live, what happened, data, and what nobody else may do with it."""
+"""The page in a real browser: live updates, history, data, and what hostile content must not do."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ class TestEverybody:
 
     @pytest.fixture(params=["light", "dark", "phone"])
     def reader(self, request: pytest.FixtureRequest, browser: Browser, served: Served) -> Iterator[Watched]:
-        """Somebody on a wide screen, in the dark, or with a phone."""
+        """The page on a wide screen, in dark mode, or on a phone."""
         width = 360 if request.param == "phone" else 1280
         scheme = "dark" if request.param == "dark" else "light"
         with browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800}) as context:

@@ -75,7 +75,7 @@ class TestGraph:
         (node,) = graph_of(state([fork], task("one", seq=1), came))
         assert [inner.reference for inner in node.lanes[0].nodes] == ["one"]
 
-    def test_what_came_up_and_is_not_defined_is_shown_too(self) -> None:
+    def test_steps_that_ran_without_a_definition_are_shown_too(self) -> None:
         nodes = graph_of(state([simple("known")], task("surprise", seq=1)))
         assert of(nodes, "known").standing.status == ""
         assert of(nodes, "surprise").standing.status == "COMPLETED"

@@ -1,4 +1,4 @@
-"""Previews of files that are made to take memory, time or a page of any size: bounded, and the page goes on."""
+"""Previews of files that would take unlimited memory, time or space: bounded, and the page keeps working."""
 
 from __future__ import annotations
 

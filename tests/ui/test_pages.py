@@ -41,7 +41,9 @@ class TestErrors:
             ("/run?id=%00", "no run"),
         ],
     )
-    def test_what_is_not_there_is_told_in_a_page(self, http: httpx.Client, address: str, said: str) -> None:
+    def test_a_missing_object_is_reported_in_a_page(
+        self, http: httpx.Client, address: str, said: str
+    ) -> None:
         answer = http.get(address)
         assert answer.status_code == 404
         assert said in answer.text.replace("&#39;", "'")
@@ -137,7 +139,7 @@ class TestLooks:
     @pytest.mark.parametrize(
         "data", [b"", b"PAR1", b"PAR1" + b"\xff" * 100 + b"\xff\xff\xff\x7fPAR1", b"no" * 50]
     )
-    def test_what_is_no_parquet_is_told(self, data: bytes) -> None:
+    def test_a_file_that_is_no_parquet_is_reported(self, data: bytes) -> None:
         found = parquet_preview.preview_parquet(lambda start, length: data[start : start + length], len(data))
         assert isinstance(found, str)
 
@@ -176,7 +178,7 @@ class TestLooks:
 
 
 class TestWords:
-    def test_what_hides_or_turns_text_is_written_out(self) -> None:
+    def test_characters_that_hide_or_turn_text_are_written_out(self) -> None:
         assert shown("a\u202eb\u200bc\x00d\ud800") == "a\\u202eb\\u200bc\\x00d\\ud800"
 
     def test_a_link_keeps_every_name_whole(self) -> None:

@@ -1,4 +1,4 @@
-"""The same page over real lakeFS and Conductor: a run that goes on, its publication, its data and its checks."""
+"""The same page over real lakeFS and Conductor: a running workflow, its publication, its data and its checks."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_run_its_publication_and_its_data_are_shown_as_on_the_embedded_servers
 
 
 def start(world: World, name: str, definition: object) -> str:
-    """A workflow of one step, under a name that nobody else uses."""
+    """Return a workflow of one step with a unique name."""
     world.orchestrator.register_taskdefs([build_taskdef(definition)])  # type: ignore[arg-type]
     step = {
         "name": definition.name,  # type: ignore[attr-defined]

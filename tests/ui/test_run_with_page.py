@@ -165,7 +165,7 @@ def look_afterwards(browser: Browser, folder: Path) -> None:
 def picture(page: Page, name: str, folder: Path) -> None:
     """A picture for the docs; written there only when asked for."""
     wanted = IMAGES if os.environ.get("PERAGO_DOCS_PICTURES") else folder
-    # The folder of this very run is nobody's business.
+    # The folder of this run must not be shown.
     page.evaluate("document.querySelector('.where').textContent = 'embedded, ~/music/.perago'")
     page.screenshot(path=wanted / name, animations="disabled")
     assert (wanted / name).stat().st_size > 10_000

@@ -18,12 +18,12 @@ from tests.support.worlds.cache_fixture import COLLIDING, CacheFixture, key_of
 
 class TestObjects:
     @pytest.mark.parametrize("data", [b"", b"hello", b"x" * 3_000_000])
-    def test_what_went_in_comes_out(self, tmp_path: Path, data: bytes) -> None:
+    def test_a_cached_object_comes_back(self, tmp_path: Path, data: bytes) -> None:
         kept = CacheFixture(tmp_path, 10**7)
         kept.put(data)
         assert kept.get(data) == data
 
-    def test_what_never_went_in_does_not_come_out(self, kept: CacheFixture) -> None:
+    def test_an_object_that_was_never_cached_is_not_found(self, kept: CacheFixture) -> None:
         assert kept.get(b"hello") is None
 
     @pytest.mark.parametrize("at", [0, 5, 9_999])
@@ -103,14 +103,14 @@ class TestBound:
             assert kept.kept_bytes() <= 1000
         assert kept.cache.used_bytes() <= 1000
 
-    def test_what_is_larger_than_the_bound_is_not_kept_and_throws_nothing_out(self, tmp_path: Path) -> None:
+    def test_an_object_larger_than_the_bound_is_not_cached_and_evicts_nothing(self, tmp_path: Path) -> None:
         kept = CacheFixture(tmp_path, 100)
         kept.put(b"small")
         kept.put(b"x" * 101)
         assert kept.get(b"small") == b"small"
         assert kept.get(b"x" * 101) is None
 
-    def test_of_a_batch_that_does_not_fit_a_part_is_kept(self, tmp_path: Path) -> None:
+    def test_a_part_of_a_batch_that_does_not_fit_is_cached(self, tmp_path: Path) -> None:
         kept = CacheFixture(tmp_path, 100)
         admitted = kept.cache.reserve({f"{n:032x}-40": 40 for n in range(5)})
         assert len(admitted) == 2
@@ -124,7 +124,7 @@ class TestBound:
         assert kept.cache.load("note") is None
         assert not (tmp_path / "cache").exists()
 
-    def test_what_others_threw_out_before_it_was_written_does_not_stay(self, tmp_path: Path) -> None:
+    def test_an_object_evicted_before_it_was_written_does_not_stay(self, tmp_path: Path) -> None:
         kept = CacheFixture(tmp_path, 100)
         name, file = key_of(b"slow").name, tmp_path / "slow"
         file.write_bytes(b"slow")
@@ -228,7 +228,7 @@ class TestRepositories:
             ("http://there", "repo", 1),
         ],
     )
-    def test_what_came_from_one_repository_is_not_handed_out_for_another(
+    def test_an_object_of_one_repository_is_not_served_for_another(
         self, tmp_path: Path, url: str, repository: str, transfers: int
     ) -> None:
         theirs, ours = COLLIDING

@@ -62,7 +62,7 @@ class TestGood:
         assert (source.count, leaving.kept()) == (1, [NAME])
 
     @pytest.mark.parametrize("act", [append, rename, replace, os.unlink], ids=lambda act: act.__name__)
-    def test_what_the_body_does_beside_the_bytes_that_came_does_not_matter(
+    def test_changes_of_the_body_do_not_affect_the_verdict(
         self, leaving: DeferringDownloads, act: Callable[[Path], None]
     ) -> None:
         source = ScriptedSource(DATA)
@@ -119,7 +119,7 @@ class TestDamaged:
         assert leaving.open_files() == []
 
     @pytest.mark.parametrize("act", [write_into, cut, replace], ids=lambda act: act.__name__)
-    def test_whatever_the_body_makes_of_them_they_are_noticed(
+    def test_wrong_bytes_are_found_whatever_the_body_does_to_them(
         self, leaving: DeferringDownloads, act: Callable[[Path], None]
     ) -> None:
         [file], verification = leaving.download(ScriptedSource(DAMAGED, DATA), an_entry(DATA))
@@ -191,7 +191,7 @@ class TestOtherChecksums:
 
 
 class TestWhatIsLeft:
-    def test_on_a_slow_line_nothing_is(self, tmp_path: Path) -> None:
+    def test_nothing_is_deferred_on_a_slow_connection(self, tmp_path: Path) -> None:
         leaving = DeferringDownloads(tmp_path, hashed_below=10**12)
         source = ScriptedSource(DAMAGED, DATA)
         [file], verification = leaving.download(source, an_entry(DATA))

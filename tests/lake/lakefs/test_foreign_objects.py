@@ -31,7 +31,7 @@ def bucket(store: ObjectStore) -> S3Store:
 
 
 def another_client(bucket: str, server: ObjectStore | LakefsServer) -> S3Store:
-    """Somebody else's way to a bucket of the store, or to a repository through the gateway."""
+    """Another tool's access to a bucket of the store, or to a repository through the gateway."""
     return S3Store(
         bucket,
         endpoint=server.url,
@@ -132,7 +132,7 @@ def test_imported_objects_come_from_the_cache_the_second_time_even_if_their_sour
     assert fetched(world, tmp_path / "second") == WANTED
 
 
-def test_what_a_task_leaves_alone_keeps_its_place_and_metadata(
+def test_untouched_objects_keep_their_place_and_metadata(
     production_servers: ProductionServers, world: World, elsewhere: str
 ) -> None:
     import_all(production_servers, world, elsewhere)
@@ -150,7 +150,7 @@ def test_what_a_task_leaves_alone_keeps_its_place_and_metadata(
 
 
 def with_metadata(servers: ProductionServers, world: World) -> None:
-    """An object that somebody put through the gateway, with metadata of theirs."""
+    """Upload an object through the gateway as another tool does, with its own metadata."""
     store = another_client(world.repository, servers.lakefs)
     store.put("main/data/theirs.txt", b"theirs", use_multipart=False, attributes={"owner": "bob"})
     world.lake.commit(world.repository, "main", "by somebody", {})

@@ -1,4 +1,4 @@
-"""Hashing beside a transfer: the same figures as on the way, bounded memory, and nobody who waits for ever."""
+"""Hashing beside a transfer: the same digests as on the way, bounded memory, and no deadlock."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_adding_bytes_does_not_wait_until_they_are_hashed() -> None:
         assert digest.result() == whole([b"one", b"two"])
 
 
-def test_what_waits_for_a_transfer_that_failed_is_dropped_and_its_room_given_back() -> None:
+def test_bytes_of_a_failed_transfer_are_dropped_and_their_room_released() -> None:
     budget, pool, gate = MemoryBudget(100), ThreadPoolExecutor(1), threading.Event()
     with Hashers(budget, cores=2, pool=pool) as hashers:
         pool.submit(gate.wait)
@@ -74,7 +74,7 @@ def test_with_as_many_streams_as_cores_each_hashes_its_own() -> None:
     with Hashers(MemoryBudget(10**6), cores=2, pool=pool) as hashers:
         pool.submit(gate.wait)
         one, two = hashers.stream(), hashers.stream()
-        # Nobody else hashes: the only other thread waits.
+        # No other thread hashes: the only one waits.
         one.update(b"one")
         two.update(b"two")
         assert (one.result(), two.result()) == (whole([b"one"]), whole([b"two"]))
@@ -88,7 +88,7 @@ def test_with_as_many_streams_as_cores_each_hashes_its_own() -> None:
 class TestLeaving:
     """Streams whose MD5 may be left unfinished, at a clock of the test's own."""
 
-    def test_on_a_slow_line_the_md5_is_finished(self) -> None:
+    def test_the_md5_is_finished_on_a_slow_connection(self) -> None:
         now = iter(range(10**6))
         with Hashers(
             MemoryBudget(10**6), cores=2, hashed_below=10_000, clock=lambda: float(next(now))

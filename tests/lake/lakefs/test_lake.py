@@ -130,7 +130,7 @@ class TestFence:
             assert len(proxy.seen) == 4
 
     @pytest.mark.parametrize("level", ["hard", "soft"])
-    def test_what_was_merged_from_a_fenced_commit_onto_its_base_is_known_to_carry_the_fence(
+    def test_a_merge_of_a_fenced_commit_onto_its_base_is_known_to_carry_the_fence(
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, level: FenceLevel
     ) -> None:
         base = fenced(lakefs_work)
@@ -146,7 +146,7 @@ class TestFence:
             assert proxy.count("_lakefs_actions") == (level == "soft")
 
     @pytest.mark.parametrize("where", ["side", "main"])
-    def test_what_was_merged_after_the_fence_file_was_deleted_is_soft(
+    def test_a_merge_after_the_fence_file_was_deleted_is_soft(
         self, lakefs: LakeFSLake, lakefs_work: Work, where: str
     ) -> None:
         repository, base = lakefs_work.repository, fenced(lakefs_work)

@@ -1,4 +1,4 @@
-"""The bound on bytes in flight: never more than the bound, and nobody waits for ever."""
+"""The memory budget: bytes in flight never exceed it, and no request waits for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that go past lakeFS: which way they take, and that nobody is told the addresses."""
+"""Transfers past lakeFS by presigned URLs: their routes, and that the URLs are never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Perago's copy of the SDK: without checks of arguments, and nobody else's."""
+"""Perago's copy of the SDK: without checks of arguments, and invisible to other code."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class TestCache:
             assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
             assert proxy.count(OBJECT) == 0
 
-    def test_what_was_downloaded_and_what_is_kept_of_it_is_for_its_owner_alone(
+    def test_downloads_and_their_cached_copies_are_private_to_their_owner(
         self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
     ) -> None:
         commit = lakefs_work.commit("main", {"small": b"1", "large": b"2" * 9 * MIB})

@@ -122,7 +122,7 @@ class TestChecksums:
             assert proxy.count(OBJECT) == 7
 
     @pytest.mark.parametrize("cache_bytes", [0, 10**9])
-    def test_in_a_workdir_such_an_object_is_unchanged_until_its_bytes_change(
+    def test_an_object_with_an_odd_checksum_is_unchanged_in_a_workdir_until_its_bytes_change(
         self,
         lakefs_server: LakefsServer,
         lakefs_work: Work,

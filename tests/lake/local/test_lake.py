@@ -21,7 +21,7 @@ LARGE = MOST_IN_DATABASE + 1
 
 
 class Clock:
-    """Nanoseconds that pass only when told to."""
+    """A clock in nanoseconds that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000 * 10**9

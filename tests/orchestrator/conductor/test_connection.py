@@ -34,7 +34,7 @@ def connection(url: str) -> Connection:
 
 @contextmanager
 def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that has one answer for each connection, and then hangs up; empty, it hangs up at once."""
+    """Run a server with one answer for each connection, which it then closes; an empty answer closes it at once."""
     requests: list[bytes] = []
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
 
@@ -66,7 +66,7 @@ def test_a_get_whose_connection_broke_is_sent_once_more() -> None:
 
 
 @pytest.mark.parametrize(("method", "sent"), [("GET", 2), ("POST", 1), ("PUT", 1), ("DELETE", 1)])
-def test_what_breaks_again_or_might_happen_twice_is_told(method: str, sent: int) -> None:
+def test_a_call_that_fails_again_or_might_happen_twice_is_an_error(method: str, sent: int) -> None:
     with answering(b"", b"") as (url, requests), closing(connection(url)) as sending:
         with pytest.raises(httpx.NetworkError):
             sending.request(method, f"{url}/tasks", content=b"{}")
@@ -128,7 +128,7 @@ def test_httpx_is_used_if_a_proxy_is_set_for_the_server(
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A certificate of 127.0.0.1 that nobody trusts yet, with its key."""
+    """Return a certificate of 127.0.0.1 that is not trusted yet, with its key."""
     file = tmp_path / "server.pem"
     wanted = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2", "-nodes"]
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", *wanted]

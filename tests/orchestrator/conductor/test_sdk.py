@@ -1,4 +1,4 @@
-"""Perago's copy of the Conductor client: its HTTP layer alone, and nobody else's."""
+"""Perago's copy of the Conductor client: only its HTTP layer, and invisible to other code."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class TestDefinitions:
             ("kept", "SCHEDULED", 0)
         ]
 
-    def test_of_several_taskdefs_one_that_is_wrong_stops_all(self, orchestrator: LocalOrchestrator) -> None:
+    def test_one_wrong_taskdef_of_several_stops_all(self, orchestrator: LocalOrchestrator) -> None:
         with pytest.raises(OrchestratorRefused, match="retryCount"):
             orchestrator.register_taskdefs([{"name": "good"}, {"name": "bad", "retryCount": -1}])
         assert orchestrator.taskdef("good") is None
@@ -228,7 +228,7 @@ class TestResults:
         with pytest.raises(OrchestratorRefused, match="COMPLETED, not in progress"):
             orchestrator.requeue(one.attempt.task_id)
 
-    def test_what_must_not_be_sent_is_refused(self, orchestrator: LocalOrchestrator) -> None:
+    def test_a_result_that_must_not_be_sent_is_refused(self, orchestrator: LocalOrchestrator) -> None:
         start(orchestrator)
         (one,) = poll(orchestrator)
         with pytest.raises(OrchestratorRefused, match="LOST_TO_TWIN"):
@@ -290,7 +290,7 @@ class TestTheFile:
         with pytest.raises(RuntimeConfigError, match="cannot create the folder"):
             LocalOrchestrator(tmp_path / "taken" / "orchestrator.db")
 
-    def test_what_is_stored_is_plain_json(self, orchestrator: LocalOrchestrator, path: Path) -> None:
+    def test_stored_values_are_plain_json(self, orchestrator: LocalOrchestrator, path: Path) -> None:
         start(orchestrator, simple("a", inputParameters={"é": "${workflow.input.x}"}))
         with closing(sqlite3.connect(path)) as file:
             assert json.loads(file.execute("SELECT input FROM task").fetchone()[0]) == {"é": 1}

@@ -113,7 +113,7 @@ def test_fields_for_people_and_listeners_are_passed_over() -> None:
     assert [step.reference for step in definition.walk()] == ["a"]
 
 
-def test_what_follows_a_step_is_found_across_the_blocks_it_stands_in() -> None:
+def test_steps_after_a_step_are_found_across_its_blocks() -> None:
     definition = read_workflow(
         workflow(
             simple("first"),

@@ -62,7 +62,7 @@ def test_reading_waits_for_no_writer_and_leaves_no_file(path: Path, workflow_id:
     assert [file.name for file in path.parent.iterdir() if file.name.startswith(path.name)] == [path.name]
 
 
-def test_what_is_no_database_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
 

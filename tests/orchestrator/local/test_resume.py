@@ -110,7 +110,7 @@ def test_the_step_and_what_follows_is_done_again_with_what_was_recorded(
         ([switch(simple("a"), simple("b")), simple("c")], "which", ["a", "b", "c"]),
     ],
 )
-def test_what_stands_before_the_step_is_not_done_again(
+def test_steps_before_the_resumed_one_are_not_run_again(
     old: LocalOrchestrator, new: LocalOrchestrator, tasks: list[dict[str, Any]], at: str, again: list[str]
 ) -> None:
     workflow_id = start(old, *tasks)

@@ -1,4 +1,4 @@
-"""The table of step types: every row against what its words say, begun in a run of its own."""
+"""The table of step types: every row behaves as its words say, each in a new run."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_only_a_system_task_is_evaluated(row: StepType) -> None:
     assert row.evaluate is None or row.task_type
 
 
-def test_what_is_over_is_not_evaluated() -> None:
+def test_a_finished_step_is_not_evaluated() -> None:
     [own] = begun("JOIN")
     own.end("CANCELED", 101.0)
 

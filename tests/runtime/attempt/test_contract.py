@@ -154,7 +154,7 @@ class TestWorkspace:
         assert f"missing: {field}" in refusal(WITH_WORKSPACE, payload)
 
     @pytest.mark.parametrize("given", [None, "songs/main", 7])
-    def test_what_is_no_object_is_refused(self, given: object) -> None:
+    def test_an_input_that_is_no_object_is_refused(self, given: object) -> None:
         said = refusal(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
         assert "workspace must be an object" in said
 
@@ -191,7 +191,7 @@ class TestRef:
 
     @pytest.mark.parametrize("branch_first", [False, True])
     @pytest.mark.parametrize("change", [{"ref": "0" * 64}, {"repository": "no-such-repository"}])
-    def test_what_is_not_there_is_named(
+    def test_a_missing_repository_branch_or_ref_is_named(
         self, lake: LocalLake, change: dict[str, str], branch_first: bool
     ) -> None:
         [(_, value)] = change.items()

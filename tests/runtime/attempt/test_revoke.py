@@ -71,7 +71,7 @@ def test_the_earlier_run_of_a_task_that_was_rerun_is_over() -> None:
     ],
     ids=["the other is closed", "this one is closed"],
 )
-def test_while_both_are_open_it_is_asked_again_until_one_is_closed(
+def test_the_orchestrator_is_asked_until_one_of_two_open_attempts_is_closed(
     said: dict[str, list[str]], stale: bool
 ) -> None:
     tasks, pauses = Tasks(said), []

@@ -163,7 +163,7 @@ class TestRemoval:
         workdir.drop()
         assert not workdir.path.exists()
 
-    def test_what_a_cut_removal_has_left_goes_with_it(self, tmp_path: Path) -> None:
+    def test_the_rest_of_an_interrupted_removal_is_removed_too(self, tmp_path: Path) -> None:
         workdir = Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
         name = workdir_name(ATTEMPT.task_id, "e1")
         for left in (name.making, name.removing):

@@ -195,7 +195,7 @@ class TestMemoryMaps:
 
         assert changes_by(work, root, self.OBJECTS, body) == ({"a/7"}, set())
 
-    def test_in_memory_all_that_the_task_may_change_is_read_and_the_rest_is_not(
+    def test_on_a_memory_disk_all_that_the_task_may_change_is_read_and_the_rest_is_not(
         self, work: Work, in_memory: Path
     ) -> None:
         many = {f"{part}/{number}": b"%03d" % number for part in "ab" for number in range(30)}

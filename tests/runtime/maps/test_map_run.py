@@ -1,4 +1,4 @@
-"""Driving a map: what is handed to an engine, what is kept of it, and who may go on with a run."""
+"""Driving a map: the rows handed to an engine, the run's record, and resuming a run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TestDriving:
         row_counts = session.row_counts()
         assert (row_counts.rows, row_counts.done, row_counts.failed, row_counts.left) == (4, 3, 1, 0)
 
-    def test_what_the_engine_lost_is_in_the_record(self, mapped: MapWorld) -> None:
+    def test_rows_that_the_engine_lost_are_in_the_record(self, mapped: MapWorld) -> None:
         session, told = a_map(mapped), list[RowOutcome]()
 
         session.drive(Here(mapped, loses=lambda row: row.number < 3), session.left(), told.append)

@@ -1,4 +1,4 @@
-"""Rows as transactions: whoever runs one, and however often, its branch gets one commit and its record one outcome."""
+"""Rows as transactions: however often a row runs, its branch gets one commit and its record one outcome."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestARow:
         assert (outcome.status, outcome.ref) == ("FAILED", old)
         assert len(mapped.history()) == 3
 
-    def test_with_params_that_do_not_fit_fails_for_good(self, mapped: MapWorld) -> None:
+    def test_a_row_with_params_that_do_not_fit_fails_for_good(self, mapped: MapWorld) -> None:
         mapped.retries = 3
 
         outcome = mapped.runner().run(replace(mapped.row, params={"text": 3}))
@@ -91,7 +91,7 @@ class TestARow:
         assert (outcome.status, outcome.attempts) == ("FAILED_WITH_TERMINAL_ERROR", 1)
         assert "params.text" in outcome.reason
 
-    def test_of_a_repository_that_is_not_there_fails_and_names_it(self, mapped: MapWorld) -> None:
+    def test_a_row_of_a_missing_repository_fails_and_names_it(self, mapped: MapWorld) -> None:
         outcome = mapped.runner().run(Row(3, "no-such-repository", "main"))
 
         assert outcome.status == "FAILED"

@@ -138,7 +138,7 @@ class TestTasks:
 
 class TestTables:
     @pytest.mark.parametrize("ending", ["csv", "jsonl", "ndjson", "parquet"])
-    def test_what_is_written_is_read_again(self, tmp_path: Path, ending: str) -> None:
+    def test_a_written_table_is_read_back(self, tmp_path: Path, ending: str) -> None:
         path = tmp_path / f"table.{ending}"
         write_table(path, ["repository", "title", "beats"], [{"repository": "söngs", "title": 'a,"b"\n'}])
 

@@ -117,7 +117,7 @@ def test_the_sdks_own_switch_turns_it_off() -> None:
         assert type(metrics) is NoMetrics
 
 
-def test_what_was_counted_is_sent_over_otlp_at_the_end_at_the_latest(
+def test_metrics_are_sent_over_otlp_at_the_end_at_the_latest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with scripted(lambda _: (200, "")) as collector:

@@ -51,7 +51,7 @@ def test_a_password_in_a_url_is_known_as_it_is_written_and_as_it_is_meant(
     assert mask(quote(meant, safe="")) == MASK
 
 
-def test_what_spark_would_hide_in_its_configuration_is_a_secret_too(tmp_path: Path) -> None:
+def test_settings_that_spark_redacts_are_secrets_too(tmp_path: Path) -> None:
     conf = "spark.hadoop.fs.s3a.secret.key = hush=1; spark.ui.enabled=false;;spark.x.PASSWORD=hush2"
     assert secrets_of(settings(tmp_path, PERAGO_SPARK_CONF=conf)) == {"hush=1", "hush2"}
 
@@ -112,7 +112,7 @@ def test_the_signature_of_a_presigned_address_is_hidden_wherever_it_stands(equal
         ("ended so\r\nand so", "ended so\nand so"),
     ],
 )
-def test_what_would_control_a_terminal_is_gone_or_written_out(text: str, shown: str) -> None:
+def test_terminal_controls_are_removed_or_written_out(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 

@@ -112,7 +112,7 @@ def test_a_program_that_still_runs_is_named() -> None:
     assert left.spoiled() == ""
 
 
-def test_what_cannot_be_undone_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leak_that_cannot_be_undone_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

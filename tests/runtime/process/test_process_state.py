@@ -102,7 +102,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_body_changes_is_as_before(case: str) -> None:
+def test_changes_of_a_body_are_restored(case: str) -> None:
     read, change = CASES[case]
     before, lost = read(), []
 
@@ -153,7 +153,7 @@ def test_a_signal_that_waits_behind_the_bodys_mask_never_comes() -> None:
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
 
 
-def test_what_cannot_be_undone_is_told_and_the_rest_is_undone(tmp_path: Path) -> None:
+def test_a_change_that_cannot_be_undone_is_reported_and_the_rest_is_undone(tmp_path: Path) -> None:
     home, lost = os.getcwd(), []
     gone = tmp_path / "gone"
     gone.mkdir()

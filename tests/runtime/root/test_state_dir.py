@@ -38,7 +38,7 @@ def test_a_folder_that_was_there_before_is_left_as_it_is(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_written_there_stays(tmp_path: Path) -> None:
+def test_an_existing_gitignore_stays(tmp_path: Path) -> None:
     make_root(tmp_path / "root")
     (tmp_path / "root" / ".gitignore").write_text("mine")
     make_root(tmp_path / "root")

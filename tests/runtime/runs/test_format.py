@@ -73,7 +73,7 @@ FAILED = task("FAILED", 0)
         (task("SCHEDULED", 1, available=160.0, retry_limit=3), "; retry 1 of 3 in 60 s"),
         (task("SCHEDULED", 1, available=100.0, retry_limit=3), "; retry 1 of 3 now"),
         (task("SCHEDULED", 1, available=160.0), "; retry 1 in 60 s"),
-        # Somebody went on by hand with a task that has no retries.
+        # A task without retries that was resumed by hand.
         (task("SCHEDULED", 1, available=100.0, retry_limit=0), "; retry 1 now"),
         (task("IN_PROGRESS", 1, available=100.0, retry_limit=3), ""),
         (task("SCHEDULED", 1, reference="other", available=160.0), ""),
@@ -83,7 +83,7 @@ def test_a_failed_try_says_what_follows(following: TaskState, text: str) -> None
     assert coming_retry(state(FAILED, following), FAILED, now=100.0) == text
 
 
-def test_what_waits_says_how_long_and_what_does_not_wait_says_nothing() -> None:
+def test_a_waiting_step_shows_its_delay_and_others_show_nothing() -> None:
     assert waiting(task("SCHEDULED", 1, available=142.0), now=100.0) == "in 42 s"
     assert waiting(task("SCHEDULED", 1, available=90.0), now=100.0) == ""
     assert waiting(task("COMPLETED", 1, available=142.0), now=100.0) == ""

@@ -101,13 +101,13 @@ class TestImporting:
     def test_a_root_that_is_not_there_yet_is_no_matter(self, folder: Path) -> None:
         assert len(self.uploads(folder, leave_out=folder / "not" / "yet")) == 2
 
-    def test_what_a_workspace_cannot_hold_is_refused_by_name(self, folder: Path) -> None:
+    def test_a_file_that_a_workspace_cannot_hold_is_refused_by_name(self, folder: Path) -> None:
         (folder / "raw" / "link").symlink_to("/etc/hostname")
         with pytest.raises(RuntimeConfigError, match=r"cannot import .*raw/link"):
             self.uploads(folder)
 
     @pytest.mark.parametrize("name", ["missing", "empty file"])
-    def test_what_is_no_folder_is_refused(self, folder: Path, name: str) -> None:
+    def test_a_path_that_is_no_folder_is_refused(self, folder: Path, name: str) -> None:
         with pytest.raises(RuntimeConfigError, match=r"not a folder|no such folder"):
             self.uploads(folder / name)
 

@@ -40,7 +40,7 @@ def test_every_branch_that_the_run_worked_on_gets_its_own() -> None:
     assert [(one.branch, one.commit) for one in found] == [("main", "B"), ("dev", "Y")]
 
 
-def test_what_has_no_workspace_needs_no_branch() -> None:
+def test_an_input_without_a_workspace_needs_no_branch() -> None:
     assert (
         list(siblings_of(Old([], [Done(1, {"params": {}}), Done(2, {"workspace": None})]), "one", "t")) == []
     )

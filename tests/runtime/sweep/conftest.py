@@ -14,7 +14,7 @@ from tests.support.worlds.world import World
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """An embedded lake and orchestrator on one clock that only moves when told."""
+    """An embedded lake and orchestrator on one clock that only the test advances."""
     clock = Clock()
     lake = LocalLake(tmp_path / "lake", clock=lambda: int(clock.now * 1e9))
     lake.create_repository("songs")

@@ -197,7 +197,7 @@ class TestWhatIsLookedAt:
 class TestWithAttempts:
     """A sweep beside real attempts."""
 
-    def test_what_a_dead_worker_left_goes_and_the_retry_completes(self, world: World) -> None:
+    def test_branches_of_a_dead_worker_are_removed_and_the_retry_completes(self, world: World) -> None:
         definition = make_task(on_abandoned="supersede")
         workflow = world.start(definition)
 

@@ -1,4 +1,4 @@
-"""Which branches and tags the sweep removes by their age, because nobody can be asked."""
+"""Branches and tags that the sweep removes by their age, because no orchestrator knows their task."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A Conductor behind a proxy that answers in its place: nothing finished is thrown away, and it is said.
 
-The adapter, the courier and the leases are real; only the server follows a script.
+The adapter, the result sender and the leases are real; only the server follows a script.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_staging_branches_are_searched_only_after_steps_that_may_leave_one(
 
 
 @pytest.mark.parametrize("step", [NOT_BEGUN, *ORDER], ids=named)
-def test_of_one_that_was_not_heard_to_the_end_every_staging_goes_and_the_claim_stays(
+def test_after_an_incomplete_exit_every_staging_branch_is_dropped_and_the_claim_stays(
     tmp_path: Path, step: Step
 ) -> None:
     execution = died_at(step)

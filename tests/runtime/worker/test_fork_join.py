@@ -1,7 +1,7 @@
 """Eight writers at once on one branch, through a real worker: as the arms of one fork, and as workflows of their own.
 
 On the embedded servers, and on the real ones with and without the fence.  All eight bodies have begun before any of them
-goes on, so that nothing is published until all of them run.
+continues, so that nothing is published until all of them run.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_eight_workflows_at_once_with_views_apart_all_publish(
     assert len(tables(crowd, branch)) == EIGHT
 
 
-def test_of_two_workflows_with_one_view_one_fails_and_is_told_the_commit_and_the_path(
+def test_of_two_workflows_with_one_view_one_fails_and_its_reason_names_commit_and_path(
     crowd: WorkerWorld, branch: str, gate: Path
 ) -> None:
     """Eight at once, two of them on each of four tables."""

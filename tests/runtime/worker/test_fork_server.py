@@ -1,4 +1,4 @@
-"""Executors are forked from a template of their worker, which nothing depends on once they run."""
+"""Executors are forked from their worker's fork server, and do not depend on it once they run."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_worker_without_its_fork_server_finishes_running_attempts_and_continue
     before = world.body("first")
 
     os.kill(fork_server_of(worker), signal.SIGKILL)
-    eventually(lambda: ancestors(before)[:1] != [worker.process.pid], "the template is gone")
+    eventually(lambda: ancestors(before)[:1] != [worker.process.pid], "the fork server is gone")
     go_on.touch()
 
     assert world.finished(first).status == "COMPLETED"
@@ -90,7 +90,7 @@ def test_a_killed_worker_leaves_neither_fork_server_nor_executors(world: WorkerW
 
 
 @pytest.mark.slow
-def test_what_a_killed_executor_has_left_in_shared_memory_goes_with_the_worker(world: WorkerWorld) -> None:
+def test_shared_memory_of_a_killed_executor_is_freed_with_the_worker(world: WorkerWorld) -> None:
     worker = world.start_worker(slots=1)
     world.finished(world.start_workflow({"do": "leave shared memory"}))
     [executor] = worker.executors()

@@ -55,7 +55,7 @@ def test_an_executor_killed_while_another_step_publishes_takes_nothing_along_and
     told.mkdir()
     worker = start_worker(world, slots=2, observe=KillBeside(step, told))
 
-    # Two workflows: Conductor ends a JOIN now and then that looks at an arm between its failure and its retry.
+    # Two workflows: Conductor sometimes ends a JOIN that it evaluates between an arm's failure and its retry.
     started = [start(world, f"alone_{n}", [step_of(world, n)], {}) for n in TWO]
     done = [world.finished(workflow) for workflow in started]
 

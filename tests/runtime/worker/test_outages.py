@@ -37,14 +37,14 @@ BOTH = pytest.mark.parametrize(
     indirect=True,
 )
 
-# A lease that no busy machine lets run out.  Conductor looks at a workflow again when the lease of its task would end, so it
+# A lease that does not end on a busy machine.  Conductor evaluates a workflow again when its task's lease would end, so it
 # sees before a test gives up what it overlooked while it was paused or restarted.
 LEASE = 100
 
 
 @contextmanager
 def paused(server: ConductorServer) -> Iterator[None]:
-    """Conductor stands still for as long as the block runs."""
+    """Stop Conductor's process while the block runs."""
     assert server.state_folder is not None, "PERAGO_DEV_SERVERS tells where the servers' pids are"
     pid = int((server.state_folder / "conductor.pid").read_text().split()[0])
     os.kill(pid, signal.SIGSTOP)

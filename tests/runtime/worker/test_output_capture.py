@@ -99,7 +99,7 @@ def test_no_half_of_a_secret_is_left_where_a_line_without_an_end_is_cut(before: 
     assert "hush" not in "".join(text for _, text in found)
 
 
-def test_what_an_executor_killed_in_mid_line_printed_is_there() -> None:
+def test_output_of_an_executor_killed_in_mid_line_is_kept() -> None:
     assert split(BEGIN, b"so far\nhalf a li") == [("e1", "so far"), ("e1", "half a li")]
 
 

@@ -19,7 +19,7 @@ Polled = SimpleQueue[Sequence[Assignment]]
 
 @contextmanager
 def polling(orchestrator: Any, names: Sequence[str]) -> Iterator[tuple[Poller, Polled]]:
-    """A broker at work; it has ended when the block has."""
+    """Run a poller until the block ends."""
     polled: Polled = SimpleQueue()
     ended = threading.Event()
     poller = Poller(
@@ -60,7 +60,7 @@ def test_a_poller_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
         assert orchestrator.used_up["poll"].wait(10)
 
     counts = [count for _, count, _ in orchestrator.asked("poll")]
-    # The one on its way to a slot is not free any more, though nobody has said so yet.
+    # A slot that is about to get an attempt is no longer free, though it has not confirmed yet.
     assert counts[:2] == [3, 2]
 
 
@@ -99,7 +99,7 @@ def test_when_idle_each_round_polls_for_the_name_whose_turn_it_is_and_waits_in_n
     assert [name for name, _, _ in asked[:9]] == ["a", "b", "c", "b", "c", "a", "b", "c", "a"]
 
 
-def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() -> None:
+def test_when_idle_a_name_with_queued_tasks_is_polled_in_the_same_round() -> None:
     orchestrator = ScriptedOrchestrator(poll=[[], [], [], [], [an_assignment()], []], waiting=[["a"], []])
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, polled):

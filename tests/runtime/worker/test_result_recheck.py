@@ -1,4 +1,4 @@
-"""A result that was accepted and may still be covered: it is looked at once more before anything of it is dropped."""
+"""An accepted result that may still be overwritten is checked once more before its claim is dropped."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def lake(tmp_path: Path) -> Iterator[LocalLake]:
 
 
 def deliver(orchestrator: Any, lake: LocalLake, root: Path) -> DeliveryResult:
-    """Send a result, and wait until the courier is done with it; nothing of it is left."""
+    """Send a result, and wait until the result sender is done with it; nothing of it is left."""
     with running_sender(orchestrator, lake, root, second_look_seconds=SOON) as (sender, delivered):
         sender.send(PendingResult("execution", ATTEMPT, DONE, claim=Claim("songs", CLAIM)))
         found = delivered.get(timeout=10)
@@ -125,7 +125,7 @@ def test_a_result_that_nothing_can_overwrite_is_not_rechecked(lake: LocalLake, t
     assert orchestrator.asked("may_be_covered") == [False]
 
 
-def test_of_a_result_that_an_earlier_worker_left_the_orchestrator_is_told_so(
+def test_the_orchestrator_learns_that_an_earlier_worker_left_the_result(
     lake: LocalLake, tmp_path: Path
 ) -> None:
     orchestrator = Watched(lake, tmp_path, current=[COVERED, COVERED, THERE])

@@ -271,7 +271,7 @@ def test_a_result_left_behind_whose_branch_is_gone_is_dropped(lake: LocalLake, t
     assert not resume(a_pending_result(lake, published="c" * 64), orchestrator, gone, tmp_path).accepted
 
 
-# --- what a parcel says ------------------------------------------------------------------------------------------
+# --- pending results ----------------------------------------------------------------------------------------------
 
 
 def settled(ref: str) -> ExecutionResult:
@@ -308,7 +308,7 @@ def test_a_result_that_a_killed_worker_was_writing_is_none_and_goes(tmp_path: Pa
 
 
 def moved_away(work: Work) -> None:
-    """Somebody moves the branch off the publication."""
+    """Move the branch off the publication, as another user."""
     below = work.lake.head("songs", "main").first_parent
     work.stage("side", below or "", {"else": b"1"})
     work.lake.relocate("songs", "main", "side", work.head(), 60)

@@ -1,4 +1,4 @@
-"""A body that gives a secret away: nobody outside the worker gets to see it."""
+"""A body that prints a secret: it is masked everywhere outside the worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that cannot work stops polling, says why, tries by itself, and goes on when that works."""
+"""A worker that cannot work stops polling, reports why, probes by itself, and continues when a probe succeeds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def failed(
 
 
 class Chores:
-    """A timetable whose one job the test runs."""
+    """A job scheduler with one job, which the test runs."""
 
     def __init__(self) -> None:
         self.pauses: list[float] = []
@@ -214,7 +214,7 @@ def test_a_lake_that_answers_and_a_root_that_can_be_written_are_enough(tmp_path:
 
 
 @pytest.mark.parametrize("answer", [LakeNotFound("none"), LakeForbidden("not that one")])
-def test_what_a_lake_says_of_one_repository_is_an_answer(tmp_path: Path, answer: Exception) -> None:
+def test_a_lakes_answer_about_one_repository_means_the_lake_works(tmp_path: Path, answer: Exception) -> None:
     ask_lake(refusing(LocalLake(tmp_path), "head", error=answer))
 
 

@@ -52,7 +52,7 @@ def test_an_executor_that_was_told_to_leave_is_replaced_at_once(slot: Slot) -> N
     assert slot.start_at == 100.0
 
 
-def test_what_a_dead_executor_may_have_left_is_its_attempt_and_what_it_had_not_cleaned(slot: Slot) -> None:
+def test_a_dead_executor_may_have_left_its_attempt_and_uncleaned_executions(slot: Slot) -> None:
     settled = slot.execution = Execution("settled", an_assignment())
     slot.ended("settled", ExecutionResult(Outcome("COMPLETED")))
     running = slot.execution = Execution("running", an_assignment("task-2"))

@@ -58,7 +58,7 @@ def some_slots(folder: Path, count: int) -> tuple[Slots, SimpleQueue[int]]:
 
 
 def a_link(slot: Slot, pipe: Any, pid: int = 0) -> ProcessLink:
-    """A link over this pipe, to a process that nobody has started as an executor."""
+    """Return a link over this pipe, to a process that is no executor."""
     process: Any = SimpleNamespace(pid=pid)
     callbacks: Any = None
     return ProcessLink(slot.number, process, pipe, callbacks)
@@ -114,7 +114,7 @@ def test_an_attempt_that_cannot_be_handed_over_is_told_and_the_next_one_takes_th
 
 
 def test_an_executor_whose_words_cannot_be_read_is_killed(tmp_path: Path) -> None:
-    """A body that writes into descriptors that are not its own: nobody would hear that its attempt has ended."""
+    """A body that writes into foreign descriptors: the end of its attempt would go unnoticed."""
     slots, gone = some_slots(tmp_path, 1)
     [(slot, _)] = slots.start_due(0.0)
     slots.kill_all()

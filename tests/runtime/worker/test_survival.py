@@ -1,4 +1,4 @@
-"""Nothing that one attempt or one slot meets ends another: full disks, no descriptors, and mistakes of our own."""
+"""A failure in one attempt or slot ends no other: full disks, no descriptors, and internal errors."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_an_outbox_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
     assert list(Outbox(tmp_path).unsent()) == []
 
 
-def test_what_is_in_the_way_in_the_outbox_harms_no_other_result(tmp_path: Path) -> None:
+def test_a_file_in_the_way_in_the_outbox_harms_no_other_result(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     outbox.put(PendingResult("good", ATTEMPT, DONE))
     (tmp_path / "outbox" / ".folder.tmp").mkdir()
@@ -156,7 +156,7 @@ def test_what_is_in_the_way_in_the_outbox_harms_no_other_result(tmp_path: Path) 
     assert [pending.execution_id for pending in outbox.unsent()] == ["good"]
 
 
-# --- mistakes of our own -----------------------------------------------------------------------------------------
+# --- internal errors ---------------------------------------------------------------------------------------------
 
 
 def test_a_call_that_fails_keeps_none_of_the_others_from_being_made() -> None:

@@ -41,7 +41,7 @@ class Server:
         self.lines.setdefault(attempt.task_id, []).extend(lines)
 
 
-def test_what_is_left_is_sent_when_an_execution_is_done() -> None:
+def test_remaining_lines_are_sent_when_an_execution_is_done() -> None:
     server = Server()
 
     with TaskLogs(server.log, interval=3600) as logs:
@@ -186,7 +186,7 @@ def test_closing_waits_for_a_dead_server_once_and_not_for_each_record() -> None:
             logs.finish(f"e{number}", record=RECORD)
         assert server.called.wait(PATIENCE)
         server.broken += [OrchestratorUnavailable("away")] * 5
-        # The first call is held until it was told to leave.
+        # The first call is held until closing has begun.
         leaving = threading.Thread(
             target=lambda: eventually(lambda: logs._stopped, "left") and server.open.set()
         )

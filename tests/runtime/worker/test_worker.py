@@ -34,7 +34,7 @@ def test_a_workflow_of_three_steps_completes_with_refs_chained_from_step_to_step
 
 
 @pytest.mark.slow
-def test_what_a_body_prints_is_in_the_task_log_before_its_result_is_known(world: WorkerWorld) -> None:
+def test_a_bodys_output_is_in_the_task_log_before_its_result_is_known(world: WorkerWorld) -> None:
     world.start_worker(slots=1)
 
     done = world.finished(world.start_workflow({"do": "print"}))
@@ -84,7 +84,9 @@ def test_a_fork_of_the_body_that_comes_back_is_no_second_executor(world: WorkerW
 @pytest.mark.slow
 @pytest.mark.parametrize("world", ["local"], indirect=True)
 @pytest.mark.parametrize("do", LEFT)
-def test_what_a_body_leaves_in_a_session_of_its_own_is_noticed_and_ended(world: WorkerWorld, do: str) -> None:
+def test_a_process_that_a_body_leaves_in_a_new_session_is_found_and_ended(
+    world: WorkerWorld, do: str
+) -> None:
     worker = world.start_worker(slots=1)
 
     done = world.finished(world.start_workflow({"do": do}))
@@ -99,7 +101,7 @@ def test_what_a_body_leaves_in_a_session_of_its_own_is_noticed_and_ended(world: 
 @pytest.mark.parametrize("world", ["local"], indirect=True)
 @pytest.mark.parametrize("killed", ["worker", "executor"])
 @pytest.mark.parametrize("do", LEFT)
-def test_what_a_body_has_started_in_a_session_of_its_own_does_not_survive_a_kill(
+def test_a_process_that_a_body_started_in_a_new_session_does_not_survive_a_kill(
     world: WorkerWorld, do: str, killed: str
 ) -> None:
     worker = world.start_worker(slots=1)
@@ -112,7 +114,7 @@ def test_what_a_body_has_started_in_a_session_of_its_own_does_not_survive_a_kill
 
 
 @pytest.mark.slow
-def test_what_a_body_does_to_its_output_costs_neither_its_result_nor_the_next_ones_output(
+def test_a_body_that_breaks_its_streams_loses_neither_its_result_nor_the_next_bodys_output(
     world: WorkerWorld,
 ) -> None:
     world.start_worker(slots=1)
@@ -223,7 +225,7 @@ def test_sweeps_leave_a_running_attempt_its_workdir_though_the_body_has_removed_
     worker = world.start_worker(PERAGO_WORKSPACE_GC_INTERVAL="1s", PERAGO_WORKSPACE_GC_TTL="0s")
     workflow_id = world.start_workflow({"do": "remove the marker", "wait_for": str(go_on)})
     eventually(go_on.with_name("go-on.waits").exists, "the marker is gone")
-    # One that nobody runs tells when a sweep has been there.
+    # A workdir of no execution shows when a sweep has run.
     dead = mine.with_name(f"perago-workdir-dead-{'0' * 16}")
     dead.mkdir()
     eventually(lambda: not dead.exists(), "a sweep has been there")

@@ -37,7 +37,7 @@ LONG = (
     "tests/docs/test_workflows_page.py",
     "tests/cli/test_run_resume.py::TestOnTheRealServers",
     "tests/cli/test_doctor.py::TestWrongServers::test_servers_that_never",
-    "tests/cli/test_server_choice.py::test_what_is_not_lakefs",
+    "tests/cli/test_server_choice.py::test_a_server_that_is_not_lakefs",
     "tests/runtime/worker/test_self_check.py",
     "tests/runtime/worker/test_executions.py::test_a_spark_task",
     "tests/protocol/test_coverage.py",

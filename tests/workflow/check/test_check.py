@@ -1,4 +1,4 @@
-"""The check of workflows: each mistake is one line, and a workflow that works is not complained about."""
+"""The check of workflows: each error is one line, and a valid workflow has none."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_an_error_is_one_line(definition: Json, line: str) -> None:
 
 
 @pytest.mark.parametrize(("definition", "line"), WARNINGS.values(), ids=WARNINGS)
-def test_what_goes_wrong_on_some_path_only_is_a_warning(definition: Json, line: str) -> None:
+def test_an_error_on_some_paths_only_is_a_warning(definition: Json, line: str) -> None:
     said = lines(definition)
 
     assert f"warning: {line} (workflow.json)" in said
@@ -190,7 +190,7 @@ def test_a_case_that_is_called_like_the_default_one_does_not_always_run() -> Non
     assert line.startswith("warning: step 'b' starts from")
 
 
-def test_what_is_nested_too_deeply_to_be_checked_is_not_refused() -> None:
+def test_a_value_nested_too_deeply_to_be_checked_is_not_refused() -> None:
     step = make("s")
     for level in range(600):
         step = loop(f"l{level}", step)
@@ -232,7 +232,7 @@ def recorded() -> list[Json]:
 
 
 @pytest.mark.parametrize("case", recorded(), ids=lambda case: case["name"])
-def test_what_the_check_calls_certain_was_null_whenever_conductor_ran_it(case: Json) -> None:
+def test_references_that_the_check_calls_null_were_null_on_conductor(case: Json) -> None:
     found = check_workflow(case["workflow"], {}, file="recorded", elsewhere={"@task"})
     flow, _ = read_flow(case["workflow"])
 

@@ -120,7 +120,7 @@ def test_params_passed_as_a_whole_are_checked_inside(given: dict[str, Any], text
 
 
 @pytest.mark.parametrize("size", ["three", "${other.output.size}", "at ${workflow.input.size}", "$${x}"])
-def test_what_does_not_come_from_the_input_is_not_judged(size: str) -> None:
+def test_values_that_do_not_come_from_the_input_are_not_judged(size: str) -> None:
     assert found(workflow(step(size=size))) == []
 
 

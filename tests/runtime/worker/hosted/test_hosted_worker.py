@@ -68,7 +68,7 @@ def test_an_executor_that_outlives_its_host_for_a_moment_publishes_nothing_twice
 
 
 @pytest.mark.parametrize("world", ["local", REAL], indirect=True)
-def test_what_an_engine_runs_again_by_itself_is_another_execution_of_the_same_attempt(
+def test_a_job_that_an_engine_reruns_is_another_execution_of_the_same_attempt(
     world: WorkerWorld,
 ) -> None:
     before = world.head().id

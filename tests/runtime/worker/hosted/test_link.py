@@ -1,4 +1,4 @@
-"""Executors that an engine hosts, as a slot sees them: what is told of lines that are cut, and of jobs that are lost."""
+"""Executors that an engine hosts, as a slot sees them: reports of cut connections and lost jobs."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def on_the_line(plan: HostPlan, job: str, run: int = 0) -> HostConnection:
     return line
 
 
-def test_what_the_line_has_not_told_the_job_does_in_order_and_once(
+def test_messages_that_the_connection_lost_come_with_the_job_in_order_and_once(
     engine: ByScript, slot: Slot, link: HostedLink
 ) -> None:
     def cut_after_two(plan: HostPlan, job: str) -> Report:
@@ -166,7 +166,7 @@ def test_a_job_lost_after_its_ending_costs_the_slot_nothing_but_the_cleaning_up(
     assert slot.hears(2) == [replace(ENDED, execution_id="b"), Cleaned("b")]
 
 
-def test_what_the_engine_runs_again_is_told_under_the_same_id_and_the_first_host_is_turned_away(
+def test_a_rerun_of_the_engine_reports_under_the_same_id_and_the_first_host_is_rejected(
     engine: ByScript, slot: Slot, link: HostedLink
 ) -> None:
     heard = threading.Event()
@@ -191,7 +191,7 @@ def test_what_the_engine_runs_again_is_told_under_the_same_id_and_the_first_host
     assert slot.hears(4) == [Rerun(X), BEGAN, ENDED, CLEANED]
 
 
-def test_what_is_settled_is_not_run_again_though_the_engine_wants_to(
+def test_a_finished_attempt_is_not_rerun_though_the_engine_wants_to(
     engine: ByScript, slot: Slot, link: HostedLink
 ) -> None:
     heard = threading.Event()

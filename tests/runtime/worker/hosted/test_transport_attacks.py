@@ -1,4 +1,4 @@
-"""Somebody between host and worker, or who calls without the key: nothing of theirs is unpickled (decision 0039)."""
+"""An attacker between host and worker, or without the key: none of their bytes are unpickled (decision 0039)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Worker:
             self.over.release()
 
     def heard(self) -> list[Any]:
-        """All that it was told, once the connection is over."""
+        """Return all received messages, once the connection is over."""
         assert self.over.acquire(timeout=20)
         messages = []
         while True:
@@ -103,7 +103,7 @@ class LeaveOut:
 
 
 @pytest.mark.parametrize("attack", [change, cut_and_close, LeaveOut, HoldBack])
-def test_what_was_changed_left_out_or_moved_on_its_way_is_not_heard(
+def test_messages_that_were_changed_dropped_or_reordered_are_not_received(
     board: HostListener, attack: Callable[..., Any]
 ) -> None:
     worker = Worker(board)
@@ -131,7 +131,7 @@ def say_apart(host: Any, message: Any, path: Relay) -> None:
         return  # The connection is over already.
 
 
-def test_what_was_said_once_is_heard_once(board: HostListener) -> None:
+def test_a_replayed_message_is_received_once(board: HostListener) -> None:
     worker = Worker(board)
     with relay(board.address) as path, call(path.address, board.key, Connect(JOB)) as host:
         assert isinstance(host.recv(), Accepted)
@@ -141,7 +141,7 @@ def test_what_was_said_once_is_heard_once(board: HostListener) -> None:
         assert worker.heard() == [FIRST]
 
 
-def test_what_a_host_has_said_does_not_come_back_to_it_as_the_worker_s(board: HostListener) -> None:
+def test_a_hosts_message_cannot_be_reflected_as_the_workers(board: HostListener) -> None:
     Worker(board)
     with relay(board.address) as path, call(path.address, board.key, Connect(JOB)) as host:
         assert isinstance(host.recv(), Accepted)
@@ -157,7 +157,7 @@ def test_what_a_host_has_said_does_not_come_back_to_it_as_the_worker_s(board: Ho
             host.recv()
 
 
-def test_what_was_said_on_one_connection_is_not_heard_on_another(board: HostListener) -> None:
+def test_a_message_of_one_connection_is_not_received_on_another(board: HostListener) -> None:
     worker = Worker(board)
     recorded: list[bytes] = []
 
@@ -182,13 +182,13 @@ def test_what_was_said_on_one_connection_is_not_heard_on_another(board: HostList
 
 @pytest.mark.parametrize("to_worker", [True, False])
 @pytest.mark.parametrize("frame", ["plain", "with a tag", "endless"])
-def test_what_is_put_between_the_messages_is_never_unpickled(
+def test_bytes_injected_between_messages_are_never_unpickled(
     board: HostListener, tmp_path: Path, frame: str, to_worker: bool
 ) -> None:
     worker = Worker(board)
     bomb = pickle.dumps(Bomb(tmp_path / "it ran"))
     frames = {
-        # As multiprocessing frames its messages, and as Perago does, with a tag that somebody without the key may choose.
+        # Framed as by multiprocessing, and as by Perago with a tag that an attacker without the key may choose.
         "plain": struct.pack("!i", len(bomb)) + bomb,
         "with a tag": struct.pack(">Q", len(bomb)) + bytes(32) + bomb + bytes(32),
         # A length alone must not make the other end reserve that much.
