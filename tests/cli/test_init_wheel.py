@@ -56,7 +56,7 @@ def test_a_new_project_is_tested_and_run(
     assert ("weather_2_clean" in history, "weather_2_summarize" in history) == (True, True)
 
 
-class TestWithoutWhatItNeeds:
+class TestMissingRequirements:
     """The Makefile where something is not installed: it says so in a line, or installs it."""
 
     @pytest.fixture

@@ -25,7 +25,7 @@ def state(*tasks: TaskState, status: str = "RUNNING", reason: str | None = None)
     return WorkflowState("wf", status, reason, {"rows": None}, tasks, name="flow", started=10.0, ended=15.0)
 
 
-class TestWhileItGoesOn:
+class TestWhileRunning:
     def test_an_attempts_reason_is_shown_when_another_follows_and_once(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:

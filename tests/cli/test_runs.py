@@ -203,7 +203,7 @@ class TestRun:
         assert (shell.folder / "here" / ".gitignore").read_text() == "*\n"
 
 
-class TestLooking:
+class TestInspect:
     def test_runs_are_listed_newest_first_with_what_failed(self, two_runs: tuple[Shell, Any, Any]) -> None:
         shell, good, bad = two_runs
         first, second = shell.run("runs").out.splitlines()
@@ -304,7 +304,7 @@ class TestLooking:
         assert list(tmp_path.iterdir()) == []
 
 
-class TestARunThatGoesOn:
+class TestARunningRun:
     def test_a_running_run_is_followed_never_pruned_and_shown_as_stopped_when_its_process_is_killed(
         self, shell: Shell
     ) -> None:

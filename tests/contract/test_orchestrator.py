@@ -45,7 +45,7 @@ class TestPolling:
         assert line.orchestrator.poll(line.task, worker_id=WORKER, count=1, wait_seconds=0) == []
 
 
-class TestWhatIsWaiting:
+class TestQueuedTasks:
     def test_a_task_that_can_be_taken_is_waiting_and_stays_so_until_it_is_taken(self, line: Line) -> None:
         line.begin()
         names = [f"{line.task}_of_nobody", line.task]

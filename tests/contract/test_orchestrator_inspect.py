@@ -46,7 +46,7 @@ class TestLogs:
         assert line.orchestrator.task_log("no-such-task") == []
 
 
-class TestLooking:
+class TestInspect:
     def test_a_workflow_says_what_it_is_and_when_and_its_tasks_who_ran_them_and_when(
         self, line: Line
     ) -> None:

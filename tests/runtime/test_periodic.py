@@ -15,11 +15,11 @@ def test_a_periodic_call_repeats_until_the_block_ends_and_its_thread_ends_with_i
             twice.set()
         return True
 
-    with repeating(call, every=0.001, name="looking-here"):
+    with repeating(call, every=0.001, name="repeating-here"):
         assert twice.wait(10)
 
-    assert set(threads) == {"looking-here"}
-    assert "looking-here" not in [thread.name for thread in threading.enumerate()]
+    assert set(threads) == {"repeating-here"}
+    assert "repeating-here" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_periodic_call_stops_once_it_returns_false() -> None:
@@ -29,8 +29,8 @@ def test_a_periodic_call_stops_once_it_returns_false() -> None:
         threads.append(threading.current_thread())
         return False
 
-    with repeating(call, every=0.0, name="looking-once"):
-        [thread] = [thread for thread in threading.enumerate() if thread.name == "looking-once"] or threads
+    with repeating(call, every=0.0, name="repeating-once"):
+        [thread] = [thread for thread in threading.enumerate() if thread.name == "repeating-once"] or threads
         thread.join(10)
         assert not thread.is_alive()
 

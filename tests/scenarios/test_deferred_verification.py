@@ -50,7 +50,7 @@ def wrong_result(_workspace: Path, _params: Params) -> Any:
     return {"not": "a result"}
 
 
-class TestGood:
+class TestGoodVerdicts:
     def test_the_body_runs_before_the_verdict_and_the_lake_is_written_to_after_it(self, world: World) -> None:
         gate, calls = threading.Event(), list[str]()
         left = Verdict("data/input.txt", gate=gate)
@@ -120,7 +120,7 @@ class TestGood:
         assert published_ref(settled) == before, "nothing has changed"
 
 
-class TestBad:
+class TestBadVerdicts:
     @pytest.mark.parametrize(
         "body",
         [write_result, change_nothing, terminal, failing, broken, wrong_result],

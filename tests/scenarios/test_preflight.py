@@ -200,7 +200,7 @@ class TestTheBranch:
         assert published_ref(world.execute(definition, world.poll(definition), lake=lake)) == world.head().id
 
 
-class TestWhoMaySaySo:
+class TestTwins:
     """A FAILED that is sent for an attempt ends its twins' work, too."""
 
     def test_a_twin_keeps_silent_where_another_execution_is_the_publisher(self, world: World) -> None:

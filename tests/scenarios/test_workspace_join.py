@@ -202,7 +202,7 @@ class TestWorkThatWasChangedMeanwhile:
         assert _joined_by(world, mine, first, last) == "FAILED"
 
 
-class TestWhatCannotBeSent:
+class TestUnsendableResults:
     def test_an_empty_list(self, world: World) -> None:
         assert "workspace is an empty list; send one workspace" in refused(join_given(world, []))
 

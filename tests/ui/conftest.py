@@ -78,7 +78,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiFixtureData]:
+def ui_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiFixtureData]:
     """A root with runs and a lake of one repository."""
     root = tmp_path_factory.mktemp("root")
     lake = LocalLake(root / "lake")
@@ -91,9 +91,9 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiFixtureDat
 
 
 @pytest.fixture(scope="module")
-def served(furnished: UiFixtureData) -> Iterator[Served]:
+def served(ui_data: UiFixtureData) -> Iterator[Served]:
     """The page over it."""
-    with serving_page(Embedded(settings_of(furnished.world.folder)), port=0) as where:
+    with serving_page(Embedded(settings_of(ui_data.world.folder)), port=0) as where:
         yield where
 
 

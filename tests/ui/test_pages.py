@@ -21,8 +21,8 @@ from tests.support.worlds.ui_fixture_data import FILES, UiFixtureData, put_files
 
 
 @pytest.fixture(scope="module")
-def http(furnished: UiFixtureData) -> Iterator[httpx.Client]:
-    root = furnished.world.folder
+def http(ui_data: UiFixtureData) -> Iterator[httpx.Client]:
+    root = ui_data.world.folder
     with served_page(root, lambda: LocalLake(root / "lake")) as made:
         yield made
 
@@ -75,12 +75,10 @@ class TestBytes:
             assert "script-src" not in policy
             assert "allow-" not in policy
 
-    def test_a_name_cannot_break_out_of_the_header(
-        self, http: httpx.Client, furnished: UiFixtureData
-    ) -> None:
+    def test_a_name_cannot_break_out_of_the_header(self, http: httpx.Client, ui_data: UiFixtureData) -> None:
         name = 'x/a"; filename="b.exe\r\nX-Bad: 1'
-        put_files(furnished.world, {name: "x"})
-        furnished.world.lake.commit("music", "main", "odd", {})
+        put_files(ui_data.world, {name: "x"})
+        ui_data.world.lake.commit("music", "main", "odd", {})
         answer = http.get("/download", params={"repo": "music", "path": name})
         assert answer.text == "x"
         assert "x-bad" not in answer.headers
@@ -110,9 +108,9 @@ class TestLongLists:
         with served_page(tmp_path) as http:
             assert "20260101-000118-abcdef" in http.get("/runs").text
 
-    def test_a_folder_comes_a_page_at_a_time(self, http: httpx.Client, furnished: UiFixtureData) -> None:
-        put_files(furnished.world, {f"many/{number:04}": "x" for number in range(450)})
-        furnished.world.lake.commit("music", "main", "many", {})
+    def test_a_folder_comes_a_page_at_a_time(self, http: httpx.Client, ui_data: UiFixtureData) -> None:
+        put_files(ui_data.world, {f"many/{number:04}": "x" for number in range(450)})
+        ui_data.world.lake.commit("music", "main", "many", {})
         found, address = 0, "/folder?repo=music&path=many/"
         for _ in range(3):
             page = http.get(address).text
@@ -122,7 +120,7 @@ class TestLongLists:
         assert (found, address) == (450, "")
 
 
-class TestLooks:
+class TestPreviews:
     def test_parquet_is_read_by_ranges_and_not_whole(self) -> None:
         data, read = table_bytes(200_000), []
 
@@ -168,10 +166,10 @@ class TestLooks:
         assert not is_text(b"a\x00b")
 
     def test_only_the_first_bytes_of_a_text_are_read(
-        self, http: httpx.Client, furnished: UiFixtureData
+        self, http: httpx.Client, ui_data: UiFixtureData
     ) -> None:
-        put_files(furnished.world, {"long.txt": "a" * FIRST_BYTES + "THE END"})
-        furnished.world.lake.commit("music", "main", "long", {})
+        put_files(ui_data.world, {"long.txt": "a" * FIRST_BYTES + "THE END"})
+        ui_data.world.lake.commit("music", "main", "long", {})
         page = http.get("/object", params={"repo": "music", "path": "long.txt"}).text
         assert "THE END" not in page
         assert "These are its first 64 KB." in page
@@ -187,8 +185,8 @@ class TestWords:
         )
 
 
-def test_a_graph_has_forks_switches_and_loops_with_retries_folded(furnished: UiFixtureData) -> None:
-    state = furnished.world.workflow(furnished.forked)
+def test_a_graph_has_forks_switches_and_loops_with_retries_folded(ui_data: UiFixtureData) -> None:
+    state = ui_data.world.workflow(ui_data.forked)
     nodes = graph_of(state)
     assert [(node.reference, node.shape) for node in nodes] == [
         ("fork", "fork"),
@@ -199,12 +197,12 @@ def test_a_graph_has_forks_switches_and_loops_with_retries_folded(furnished: UiF
         ["count_plays"],
         ["count_people", "rank_people"],
     ]
-    again = graph_of(furnished.world.workflow(furnished.replaced))
+    again = graph_of(ui_data.world.workflow(ui_data.replaced))
     assert [(node.standing.status, node.standing.attempts) for node in again] == [("COMPLETED", 2)]
 
 
-def test_live_events_hold_no_line_of_anybody_else(http: httpx.Client, furnished: UiFixtureData) -> None:
-    with http.stream("GET", "/live/run", params={"id": furnished.failed}) as answer:
+def test_live_events_hold_no_line_of_anybody_else(http: httpx.Client, ui_data: UiFixtureData) -> None:
+    with http.stream("GET", "/live/run", params={"id": ui_data.failed}) as answer:
         text = "".join(answer.iter_text())
     assert answer.headers["content-type"].startswith("text/event-stream")
     events = [block.split("\n") for block in text.strip().split("\n\n")]

@@ -10,5 +10,5 @@ from tests.support.worlds.cache_fixture import CacheFixture
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> CacheFixture:
+def cached(tmp_path: Path) -> CacheFixture:
     return CacheFixture(tmp_path)

@@ -31,29 +31,29 @@ OTHERS = {
 }
 
 
-class TestTrouble:
+class TestFaults:
     @pytest.mark.parametrize("size", [3_000_000, 5_000_000])
     def test_a_full_disk_under_the_target_is_the_targets_error_and_the_object_stays(
         self, tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
     ) -> None:
-        kept, data, part = CacheFixture(tmp_path, 10**7), b"x" * size, tmp_path / "part"
-        kept.put(data)
+        cached, data, part = CacheFixture(tmp_path, 10**7), b"x" * size, tmp_path / "part"
+        cached.put(data)
         with no_file_above(1_500_000), pytest.raises(OSError, match="File too large"):
-            kept.cache.copy_out(key_of(data), str(part))
+            cached.cache.copy_out(key_of(data), str(part))
         assert not part.exists()
         assert "damaged" not in caplog.text
-        assert kept.get(data) == data
+        assert cached.get(data) == data
 
     @pytest.mark.parametrize("size", [5, 5_000_000])
     def test_an_object_that_cannot_be_read_is_a_miss_and_no_damage(
         self, tmp_path: Path, size: int, caplog: pytest.LogCaptureFixture
     ) -> None:
-        kept, data = CacheFixture(tmp_path, 10**7), b"x" * size
-        kept.put(data)
-        path = kept.path(data)
+        cached, data = CacheFixture(tmp_path, 10**7), b"x" * size
+        cached.put(data)
+        path = cached.path(data)
         path.unlink()
         path.symlink_to("/proc/self/mem")  # opens well, and its first byte is an input/output error
-        assert kept.get(data) is None
+        assert cached.get(data) is None
         assert path.is_symlink()
         assert "damaged" not in caplog.text
 
@@ -61,8 +61,8 @@ class TestTrouble:
     def test_a_large_object_that_the_kernel_cannot_copy_is_copied_by_hand(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
     ) -> None:
-        kept, data = CacheFixture(tmp_path, 10**7), b"x" * 5_000_000
-        kept.put(data)
+        cached, data = CacheFixture(tmp_path, 10**7), b"x" * 5_000_000
+        cached.put(data)
         copy, tried = os.copy_file_range, []
 
         def half(source: int, target: int, _: int) -> int:
@@ -73,87 +73,87 @@ class TestTrouble:
             raise OSError(number, os.strerror(number))
 
         monkeypatch.setattr(os, "copy_file_range", half)
-        assert kept.get(data) == data
+        assert cached.get(data) == data
         assert tried
 
     def test_a_note_that_does_not_fit_leaves_nothing_half_written(self, tmp_path: Path) -> None:
-        kept = CacheFixture(tmp_path, 10**7)
-        kept.cache.save("first", b"makes the index")
+        cached = CacheFixture(tmp_path, 10**7)
+        cached.cache.save("first", b"makes the index")
         with no_file_above(1_000_000):
-            kept.cache.save("large", b"x" * 2_000_000)
+            cached.cache.save("large", b"x" * 2_000_000)
         assert [file.name for file in tmp_path.glob("cache/notes/*")] == ["first"]
         assert [file.name for file in tmp_path.glob("cache/notes/.*")] == []
 
-    def test_a_damaged_index_empties_the_cache_which_then_works(self, kept: CacheFixture) -> None:
-        kept.put(b"hello")
-        (kept.folder / "cache/index.db").write_bytes(
+    def test_a_damaged_index_empties_the_cache_which_then_works(self, cached: CacheFixture) -> None:
+        cached.put(b"hello")
+        (cached.folder / "cache/index.db").write_bytes(
             b"this is no database, and long enough to be sure of it" * 50
         )
-        kept.put(b"first after the damage")
-        kept.put(b"second after the damage")
-        assert kept.get(b"second after the damage") == b"second after the damage"
-        assert kept.get(b"hello") is None
+        cached.put(b"first after the damage")
+        cached.put(b"second after the damage")
+        assert cached.get(b"second after the damage") == b"second after the damage"
+        assert cached.get(b"hello") is None
 
     @pytest.mark.parametrize("tables", OTHERS.values(), ids=OTHERS)
     def test_an_index_of_another_version_is_rebuilt_from_the_files(
-        self, kept: CacheFixture, tables: str
+        self, cached: CacheFixture, tables: str
     ) -> None:
-        kept.put(b"hello")
-        kept.cache.save("note", b"")
-        size = kept.kept_bytes()
-        kept.cache.close()
-        index = kept.folder / "cache/index.db"
+        cached.put(b"hello")
+        cached.cache.save("note", b"")
+        size = cached.kept_bytes()
+        cached.cache.close()
+        index = cached.folder / "cache/index.db"
         index.unlink()
         with closing(sqlite3.connect(index)) as other:
             other.executescript(tables)
 
-        kept.cache = Cache(kept.folder / "cache", size + 20)
-        kept.put(b"first after it")
+        cached.cache = Cache(cached.folder / "cache", size + 20)
+        cached.put(b"first after it")
 
-        assert kept.get(b"hello") == b"hello"
-        assert kept.cache.used_bytes() == kept.kept_bytes() == size + 14
-        kept.put(b"second after it")
-        assert kept.cache.used_bytes() == kept.kept_bytes() <= size + 20
-        assert kept.get(b"hello") is None, "what was found again is thrown out like the rest"
+        assert cached.get(b"hello") == b"hello"
+        assert cached.cache.used_bytes() == cached.kept_bytes() == size + 14
+        cached.put(b"second after it")
+        assert cached.cache.used_bytes() == cached.kept_bytes() <= size + 20
+        assert cached.get(b"hello") is None, "what was found again is thrown out like the rest"
 
-    def test_an_index_of_this_version_is_not_rebuilt(self, kept: CacheFixture) -> None:
-        kept.put(b"hello")
-        kept.cache.close()
-        kept.path(b"hello").unlink()
-        assert Cache(kept.folder / "cache", 10**6).used_bytes() == 5
+    def test_an_index_of_this_version_is_not_rebuilt(self, cached: CacheFixture) -> None:
+        cached.put(b"hello")
+        cached.cache.close()
+        cached.path(b"hello").unlink()
+        assert Cache(cached.folder / "cache", 10**6).used_bytes() == 5
 
     def test_objects_of_a_version_that_did_not_know_repositories_are_dropped_and_the_rest_stays(
-        self, kept: CacheFixture
+        self, cached: CacheFixture
     ) -> None:
-        kept.put(b"hello")
-        kept.cache.save("note", b"")
-        kept.cache.close()
-        old = kept.path(b"hello").with_name(f"{md5(b'hello')}-5")
+        cached.put(b"hello")
+        cached.cache.save("note", b"")
+        cached.cache.close()
+        old = cached.path(b"hello").with_name(f"{md5(b'hello')}-5")
         old.write_bytes(b"hello")
-        with closing(sqlite3.connect(kept.folder / "cache/index.db")) as index:
+        with closing(sqlite3.connect(cached.folder / "cache/index.db")) as index:
             index.execute("INSERT INTO kept VALUES (?, 5, 0)", (old.name,))
             index.execute(f"PRAGMA user_version = {0x5065_0001}")
             index.commit()
 
-        kept.cache = Cache(kept.folder / "cache", 10**6)
+        cached.cache = Cache(cached.folder / "cache", 10**6)
 
-        assert kept.cache.used_bytes() == kept.kept_bytes()
+        assert cached.cache.used_bytes() == cached.kept_bytes()
         assert not old.exists()
-        assert kept.get(b"hello") == b"hello"
+        assert cached.get(b"hello") == b"hello"
 
     def test_a_folder_that_cannot_be_made_is_no_error(self, tmp_path: Path) -> None:
         (tmp_path / "cache").write_bytes(b"a file is in the way")
-        kept = CacheFixture(tmp_path)
-        kept.put(b"hello")
-        assert kept.get(b"hello") is None
+        cached = CacheFixture(tmp_path)
+        cached.put(b"hello")
+        assert cached.get(b"hello") is None
 
-    def test_the_cache_waits_for_another_process_at_the_index(self, kept: CacheFixture) -> None:
-        kept.put(b"hello")
-        with sqlite3.connect(kept.folder / "cache/index.db") as other:
+    def test_the_cache_waits_for_another_process_at_the_index(self, cached: CacheFixture) -> None:
+        cached.put(b"hello")
+        with sqlite3.connect(cached.folder / "cache/index.db") as other:
             assert other.execute("SELECT count(*) FROM kept").fetchone() == (1,)
-            kept.put(b"world")
+            cached.put(b"world")
         other.close()
-        assert kept.cache.present([key_of(b"world").name]) == {key_of(b"world").name}
+        assert cached.cache.present([key_of(b"world").name]) == {key_of(b"world").name}
 
 
 class TestPrivacy:
@@ -165,11 +165,11 @@ class TestPrivacy:
 
     @pytest.mark.usefixtures("umask")
     def test_only_the_owner_can_read_the_cache(self, tmp_path: Path) -> None:
-        kept = CacheFixture(tmp_path, 10**7)
-        kept.put(b"hello")
-        kept.put(b"x" * 5_000_000)
-        kept.cache.save("note", b"text")
-        assert kept.get(b"hello") == b"hello"
+        cached = CacheFixture(tmp_path, 10**7)
+        cached.put(b"hello")
+        cached.put(b"x" * 5_000_000)
+        cached.cache.save("note", b"text")
+        assert cached.get(b"hello") == b"hello"
         assert open_to_others(tmp_path / "cache") == []
         assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) == 0o700
         assert open_to_others(tmp_path / "part-2") == []

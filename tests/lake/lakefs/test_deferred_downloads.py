@@ -47,166 +47,170 @@ def replace(file: Path) -> None:
 
 
 @pytest.fixture
-def leaving(tmp_path: Path) -> DeferringDownloads:
+def deferring(tmp_path: Path) -> DeferringDownloads:
     return DeferringDownloads(tmp_path)
 
 
-class TestGood:
-    def test_the_file_is_there_first_and_the_verdict_is_good(self, leaving: DeferringDownloads) -> None:
+class TestGoodVerdicts:
+    def test_the_file_is_there_first_and_the_verdict_is_good(self, deferring: DeferringDownloads) -> None:
         source = ScriptedSource(DATA)
-        [file], verification = leaving.download(source, an_entry(DATA))
+        [file], verification = deferring.download(source, an_entry(DATA))
 
         assert file.read_bytes() == DATA
         assert len(verification.left) == 1
         assert verification.wait() == {}
-        assert (source.count, leaving.kept()) == (1, [NAME])
+        assert (source.count, deferring.cached_names()) == (1, [NAME])
 
     @pytest.mark.parametrize("act", [append, rename, replace, os.unlink], ids=lambda act: act.__name__)
     def test_changes_of_the_body_do_not_affect_the_verdict(
-        self, leaving: DeferringDownloads, act: Callable[[Path], None]
+        self, deferring: DeferringDownloads, act: Callable[[Path], None]
     ) -> None:
         source = ScriptedSource(DATA)
-        [file], verification = leaving.download(source, an_entry(DATA))
+        [file], verification = deferring.download(source, an_entry(DATA))
         act(file)
         assert verification.wait() == {}
         assert source.count == 1
 
     @pytest.mark.parametrize("act", [write_into, cut], ids=lambda act: act.__name__)
     def test_a_body_that_writes_over_its_input_costs_a_second_transfer_and_is_no_damage(
-        self, leaving: DeferringDownloads, act: Callable[[Path], None]
+        self, deferring: DeferringDownloads, act: Callable[[Path], None]
     ) -> None:
         source = ScriptedSource(DATA)
-        [file], verification = leaving.download(source, an_entry(DATA))
+        [file], verification = deferring.download(source, an_entry(DATA))
         act(file)
         assert verification.wait() == {}
         assert source.count == 2
 
-        [again], verification = leaving.download(ScriptedSource(DATA), an_entry(DATA))
+        [again], verification = deferring.download(ScriptedSource(DATA), an_entry(DATA))
         verification.wait()
         assert again.read_bytes() == DATA
 
     def test_a_program_among_the_files_can_be_run_before_the_verdict(
-        self, leaving: DeferringDownloads
+        self, deferring: DeferringDownloads
     ) -> None:
         program = b"#!/bin/sh\nexit 7\n" + b"#" * LARGE
-        [file], verification = leaving.download(ScriptedSource(program), an_entry(program))
+        [file], verification = deferring.download(ScriptedSource(program), an_entry(program))
         file.chmod(0o700)
         assert subprocess.run([file], check=False).returncode == 7
         verification.wait()
 
-    def test_no_descriptor_and_no_part_file_stays(self, leaving: DeferringDownloads) -> None:
-        files, verification = leaving.download(ScriptedSource(DATA), *[an_entry(DATA, path=p) for p in "abc"])
-        assert leaving.open_files()
+    def test_no_descriptor_and_no_part_file_stays(self, deferring: DeferringDownloads) -> None:
+        files, verification = deferring.download(
+            ScriptedSource(DATA), *[an_entry(DATA, path=p) for p in "abc"]
+        )
+        assert deferring.open_files()
         verification.wait()
-        assert leaving.open_files() == []
-        assert sorted((leaving.folder / "out").iterdir()) == files
+        assert deferring.open_files() == []
+        assert sorted((deferring.folder / "out").iterdir()) == files
 
-    def test_a_download_that_fails_leaves_no_descriptor_either(self, leaving: DeferringDownloads) -> None:
+    def test_a_download_that_fails_leaves_no_descriptor_either(self, deferring: DeferringDownloads) -> None:
         source = ScriptedSource(DATA, LakeUnavailable("gone"))
         with pytest.raises(LakeUnavailable, match="gone"):
-            leaving.download(source, an_entry(DATA, path="a"), an_entry(DAMAGED, path="b"))
-        assert leaving.open_files() == []
+            deferring.download(source, an_entry(DATA, path="a"), an_entry(DAMAGED, path="b"))
+        assert deferring.open_files() == []
 
 
 class TestDamaged:
     def test_bytes_damaged_on_their_way_are_told_at_the_verdict_and_are_not_in_the_cache(
-        self, leaving: DeferringDownloads
+        self, deferring: DeferringDownloads
     ) -> None:
-        _, verification = leaving.download(ScriptedSource(DAMAGED, DATA), an_entry(DATA))
+        _, verification = deferring.download(ScriptedSource(DAMAGED, DATA), an_entry(DATA))
         with pytest.raises(LakeError, match=r"'some/path'.*damaged on its way, try again"):
             verification.wait()
-        assert leaving.kept() == []
-        assert leaving.open_files() == []
+        assert deferring.cached_names() == []
+        assert deferring.open_files() == []
 
     @pytest.mark.parametrize("act", [write_into, cut, replace], ids=lambda act: act.__name__)
     def test_wrong_bytes_are_found_whatever_the_body_does_to_them(
-        self, leaving: DeferringDownloads, act: Callable[[Path], None]
+        self, deferring: DeferringDownloads, act: Callable[[Path], None]
     ) -> None:
-        [file], verification = leaving.download(ScriptedSource(DAMAGED, DATA), an_entry(DATA))
+        [file], verification = deferring.download(ScriptedSource(DAMAGED, DATA), an_entry(DATA))
         act(file)
         with pytest.raises(LakeError, match="damaged on its way"):
             verification.wait()
 
-    def test_two_transfers_that_differ_and_fit_nothing_are_refused(self, leaving: DeferringDownloads) -> None:
-        _, verification = leaving.download(ScriptedSource(DAMAGED, DATA), an_entry(DATA, OTHER_MD5))
+    def test_two_transfers_that_differ_and_fit_nothing_are_refused(
+        self, deferring: DeferringDownloads
+    ) -> None:
+        _, verification = deferring.download(ScriptedSource(DAMAGED, DATA), an_entry(DATA, OTHER_MD5))
         with pytest.raises(LakeError, match="two transfers gave different bytes"):
             verification.wait()
-        assert leaving.kept() == []
+        assert deferring.cached_names() == []
 
-    def test_a_second_transfer_that_fails_is_an_error(self, leaving: DeferringDownloads) -> None:
+    def test_a_second_transfer_that_fails_is_an_error(self, deferring: DeferringDownloads) -> None:
         source = ScriptedSource(DAMAGED, LakeUnavailable("no answer"))
-        _, verification = leaving.download(source, an_entry(DATA))
+        _, verification = deferring.download(source, an_entry(DATA))
         with pytest.raises(LakeUnavailable, match="no answer"):
             verification.wait()
-        assert leaving.kept() == []
+        assert deferring.cached_names() == []
 
     def test_a_process_that_dies_before_the_verdict_leaves_an_object_that_is_hashed(
-        self, leaving: DeferringDownloads
+        self, deferring: DeferringDownloads
     ) -> None:
-        _, verification = leaving.download(ScriptedSource(DAMAGED), an_entry(DATA))
+        _, verification = deferring.download(ScriptedSource(DAMAGED), an_entry(DATA))
         for one in verification.left:
             one.drop()
-        assert leaving.kept() == [NAME]
+        assert deferring.cached_names() == [NAME]
 
         source = ScriptedSource(DATA)
-        [file], verification = leaving.download(source, an_entry(DATA))
+        [file], verification = deferring.download(source, an_entry(DATA))
         verification.wait()
         assert (file.read_bytes(), source.count) == (DATA, 1)
 
 
 class TestOtherChecksums:
     def test_an_object_whose_checksum_is_no_hash_passes_if_two_transfers_agree_and_is_cached_by_its_md5(
-        self, leaving: DeferringDownloads, caplog: pytest.LogCaptureFixture
+        self, deferring: DeferringDownloads, caplog: pytest.LogCaptureFixture
     ) -> None:
         source, entry = ScriptedSource(DATA), an_entry(DATA, OTHER_MD5)
         with caplog.at_level(logging.WARNING):
-            _, verification = leaving.download(source, entry)
+            _, verification = deferring.download(source, entry)
             assert verification.wait() == {"some/path": MD5}
         assert "is no MD5" in caplog.text
-        assert (source.count, leaving.kept()) == (2, [NAME])
+        assert (source.count, deferring.cached_names()) == (2, [NAME])
 
-        [file], verification = leaving.download(source, entry)
+        [file], verification = deferring.download(source, entry)
         assert verification.wait() == {}
         assert (file.read_bytes(), source.count) == (DATA, 2)
 
     def test_an_object_of_usual_parts_is_verified_without_a_second_transfer_and_is_cached_by_its_md5(
-        self, leaving: DeferringDownloads
+        self, deferring: DeferringDownloads
     ) -> None:
         data = DATA * 3
         size = 8 * 1024 * 1024
         parts = [hashlib.md5(data[at : at + size]).digest() for at in range(0, len(data), size)]
         source = ScriptedSource(data)
         entry = an_entry(data, hashlib.md5(b"".join(parts)).hexdigest())
-        _, verification = leaving.download(source, entry)
+        _, verification = deferring.download(source, entry)
         assert verification.wait() == {"some/path": hashlib.md5(data).hexdigest()}
 
-        leaving.download(source, entry)[1].wait()
+        deferring.download(source, entry)[1].wait()
         assert source.count == 1
-        assert leaving.kept() == [key_of(data).name]
+        assert deferring.cached_names() == [key_of(data).name]
 
-    def test_a_checksum_with_a_number_of_parts_is_not_deferred(self, leaving: DeferringDownloads) -> None:
+    def test_a_checksum_with_a_number_of_parts_is_not_deferred(self, deferring: DeferringDownloads) -> None:
         entry = an_entry(DATA, hashlib.md5(hashlib.md5(DATA).digest()).hexdigest() + "-1")
-        _, verification = leaving.download(ScriptedSource(DATA), entry)
+        _, verification = deferring.download(ScriptedSource(DATA), entry)
         assert verification.left == []
 
 
-class TestWhatIsLeft:
+class TestDeferring:
     def test_nothing_is_deferred_on_a_slow_connection(self, tmp_path: Path) -> None:
-        leaving = DeferringDownloads(tmp_path, hashed_below=10**12)
+        deferring = DeferringDownloads(tmp_path, hashed_below=10**12)
         source = ScriptedSource(DAMAGED, DATA)
-        [file], verification = leaving.download(source, an_entry(DATA))
+        [file], verification = deferring.download(source, an_entry(DATA))
         assert verification.left == []
         assert (file.read_bytes(), source.count) == (DATA, 2)
 
-    def test_small_objects_are_not(self, leaving: DeferringDownloads) -> None:
-        _, verification = leaving.download(ScriptedSource(b"small"), an_entry(b"small"))
+    def test_small_objects_are_not(self, deferring: DeferringDownloads) -> None:
+        _, verification = deferring.download(ScriptedSource(b"small"), an_entry(b"small"))
         assert verification.left == []
 
     def test_no_more_objects_are_deferred_than_descriptors_can_be_spared(
-        self, leaving: DeferringDownloads
+        self, deferring: DeferringDownloads
     ) -> None:
         entries = [an_entry(DATA, path=f"f{number}") for number in range(5)]
-        files, verification = leaving.download(ScriptedSource(DATA), *entries, most=3)
+        files, verification = deferring.download(ScriptedSource(DATA), *entries, most=3)
         assert [one.path for one in verification.left] == ["f0", "f1", "f2"]
         verification.wait()
         assert [file.read_bytes() == DATA for file in files] == [True] * 5
@@ -216,20 +220,20 @@ class TestCopies:
     """Copies out of the cache, which are checked later in the same way."""
 
     @pytest.fixture
-    def filled(self, leaving: DeferringDownloads) -> DeferringDownloads:
-        _, verification = leaving.download(ScriptedSource(DATA), an_entry(DATA))
+    def filled(self, deferring: DeferringDownloads) -> DeferringDownloads:
+        _, verification = deferring.download(ScriptedSource(DATA), an_entry(DATA))
         verification.wait()
-        return leaving
+        return deferring
 
-    def cached(self, leaving: DeferringDownloads) -> Path:
-        return leaving.folder / f"cache/objects/{MD5[:2]}/{NAME}"
+    def cached(self, deferring: DeferringDownloads) -> Path:
+        return deferring.folder / f"cache/objects/{MD5[:2]}/{NAME}"
 
-    def damage(self, leaving: DeferringDownloads) -> None:
+    def damage(self, deferring: DeferringDownloads) -> None:
         """Another byte, and nothing to tell it by."""
-        before = self.cached(leaving).stat()
-        with open(self.cached(leaving), "r+b") as file:
+        before = self.cached(deferring).stat()
+        with open(self.cached(deferring), "r+b") as file:
             file.write(b"?")
-        os.utime(self.cached(leaving), ns=(before.st_atime_ns, before.st_mtime_ns))
+        os.utime(self.cached(deferring), ns=(before.st_atime_ns, before.st_mtime_ns))
 
     def test_a_good_copy_passes(self, filled: DeferringDownloads) -> None:
         source = ScriptedSource(DATA)
@@ -246,7 +250,7 @@ class TestCopies:
         [file], verification = filled.download(ScriptedSource(DATA), an_entry(DATA))
         act(file)
         assert verification.wait() == {}
-        assert filled.kept() == [NAME]
+        assert filled.cached_names() == [NAME]
 
     def test_a_damaged_copy_is_reported_at_the_verdict_and_fetched_again_next_time(
         self, filled: DeferringDownloads
@@ -257,7 +261,7 @@ class TestCopies:
         assert len(verification.left) == 1
         with pytest.raises(LakeError, match=r"'some/path' was damaged in the cache.*try again"):
             verification.wait()
-        assert filled.kept() == []
+        assert filled.cached_names() == []
 
         [file], verification = filled.download(source, an_entry(DATA))
         verification.wait()

@@ -85,7 +85,7 @@ def test_with_as_many_streams_as_cores_each_hashes_its_own() -> None:
         assert three.result() == whole([b"three"])
 
 
-class TestLeaving:
+class TestDeferring:
     """Streams whose MD5 may be left unfinished, at a clock of the test's own."""
 
     def test_the_md5_is_finished_on_a_slow_connection(self) -> None:

@@ -67,7 +67,7 @@ class TestRefs:
                 assert "a-wrong-secret" not in str(caught.value)
 
 
-class TestEndings:
+class TestOutcomes:
     def test_a_protected_branch_forbids_a_relocation_and_allows_a_merge(
         self, lakefs_server: LakefsServer, lakefs: LakeFSLake, lakefs_work: Work
     ) -> None:

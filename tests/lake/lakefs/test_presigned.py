@@ -27,7 +27,7 @@ THROUGH_LAKEFS = r"^(GET|PUT|POST) /test-[^/]+/"
 
 
 @pytest.fixture(scope="module")
-def past(
+def presigned(
     production_servers: ProductionServers, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PresignedLakefs]:
     with presigned_lakefs(production_servers.store, tmp_path_factory.mktemp("past")) as made:
@@ -35,15 +35,15 @@ def past(
 
 
 @pytest.fixture
-def work(past: PresignedLakefs, tmp_path: Path) -> Iterator[Work]:
+def work(presigned: PresignedLakefs, tmp_path: Path) -> Iterator[Work]:
     """The usual moves on a repository whose objects go past lakeFS; nothing was seen so far."""
-    past.forget()
+    presigned.forget()
     with (
-        fresh_repository(past.server) as repository,
-        _lake(past.server, tmp_path, transfer="presigned") as lake,
+        fresh_repository(presigned.server) as repository,
+        _lake(presigned.server, tmp_path, transfer="presigned") as lake,
     ):
         yield Work(lake, repository, tmp_path / "files")
-    past.forget()
+    presigned.forget()
 
 
 def fetch(work: Work, ref: str, folder: Path, lake: LakeFSLake | None = None) -> dict[str, bytes]:
@@ -55,22 +55,22 @@ def fetch(work: Work, ref: str, folder: Path, lake: LakeFSLake | None = None) ->
     return {file.entry.path: file.target.read_bytes() for file in files}
 
 
-class TestWays:
+class TestRouting:
     def test_bytes_go_straight_between_store_and_worker(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         wanted = {"a/1.txt": b"one", "a/empty": b"", "b/large.bin": LARGE, "c/ü \n~.txt": b"odd name"}
         with (
-            fault_proxy(past.server.url) as before,
-            _lake(past.server, tmp_path, url=before.url, transfer="presigned") as lake,
+            fault_proxy(presigned.server.url) as before,
+            _lake(presigned.server, tmp_path, url=before.url, transfer="presigned") as lake,
         ):
             through = Work(lake, work.repository, tmp_path / "through")
             commit = through.commit("main", wanted)
             assert fetch(through, commit, tmp_path / "got") == wanted
             assert before.count(THROUGH_LAKEFS) == 0
         # Three files whole, one in three parts.
-        assert past.proxy.count(PUT) == 6
-        assert past.proxy.count(GET) == 4
+        assert presigned.proxy.count(PUT) == 6
+        assert presigned.proxy.count(GET) == 4
 
     def test_a_commit_made_past_lakefs_reads_the_same_through_it(self, work: Work) -> None:
         wanted = {"a": b"1", "b": LARGE}
@@ -87,50 +87,50 @@ class TestWays:
         assert found == {upload.path: upload.checksum for upload in uploads}
 
     def test_many_addresses_are_asked_for_at_once(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {f"many/{number:03}": b"%d" % number for number in range(40)})
         with (
-            fault_proxy(past.server.url) as before,
-            lakefs_lake(past.server, tmp_path / "c", url=before.url, cache_bytes=0) as lake,
+            fault_proxy(presigned.server.url) as before,
+            lakefs_lake(presigned.server, tmp_path / "c", url=before.url, cache_bytes=0) as lake,
         ):
             fetch(work, commit, tmp_path / "got", lake)
             assert before.count(r"objects/ls\?.*presign=[Tt]rue") == 1
             assert before.count(r"objects/stat\?") == 0
 
     def test_a_store_that_cannot_be_reached_means_the_gateway_and_one_warning(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        past.proxy.faults.append(Fault("cut before", PROBE, times=100))
+        presigned.proxy.faults.append(Fault("cut before", PROBE, times=100))
         wanted = {"a": b"1", "b": LARGE, "c": b"3"}
 
-        with _lake(past.server, tmp_path, transfer="auto") as lake:
+        with _lake(presigned.server, tmp_path, transfer="auto") as lake:
             commit = Work(lake, work.repository, tmp_path / "through").commit("main", wanted)
             assert fetch(work, commit, tmp_path / "got", lake) == wanted
-        assert past.proxy.count(GET) + past.proxy.count(PUT) == 0
+        assert presigned.proxy.count(GET) + presigned.proxy.count(PUT) == 0
         [said] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert "cannot be reached from here" in said
         assert "PERAGO_TRANSFER=gateway" in said
 
     @pytest.mark.parametrize(("small", "read_past"), [(3, 1), (4, 5)])
     def test_left_to_itself_it_sends_small_files_through_lakefs_and_reads_a_few_of_them_there(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path, small: int, read_past: int
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, small: int, read_past: int
     ) -> None:
         files = {f"small-{number}": b"%d" % number for number in range(small)}
-        with _lake(past.server, tmp_path, transfer="auto") as lake:
+        with _lake(presigned.server, tmp_path, transfer="auto") as lake:
             through = Work(lake, work.repository, tmp_path / "through")
             commit = through.commit("main", {**files, "larger": LARGE[: 2 * MIB]})
-            assert past.proxy.count(PUT) == 1
+            assert presigned.proxy.count(PUT) == 1
             assert len(fetch(through, commit, tmp_path / "got")) == small + 1
 
-        assert past.proxy.count(GET) == read_past
+        assert presigned.proxy.count(GET) == read_past
 
     def test_left_to_itself_with_a_few_small_files_it_does_not_ask_what_the_server_offers(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         with (
-            fault_proxy(past.server.url) as before,
-            _lake(past.server, tmp_path, url=before.url, transfer="auto") as lake,
+            fault_proxy(presigned.server.url) as before,
+            _lake(presigned.server, tmp_path, url=before.url, transfer="auto") as lake,
         ):
             through = Work(lake, work.repository, tmp_path / "through")
             commit = through.commit("main", {"one": b"1"})
@@ -138,23 +138,23 @@ class TestWays:
             assert before.count(r"/config") == 0
 
     def test_presigned_by_name_fails_where_the_store_cannot_be_reached(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
-        past.proxy.faults.append(Fault("cut before", PROBE, times=100))
-        lake = _lake(past.server, tmp_path, transfer="presigned")
+        presigned.proxy.faults.append(Fault("cut before", PROBE, times=100))
+        lake = _lake(presigned.server, tmp_path, transfer="presigned")
 
         with lake, pytest.raises(LakeUnavailable, match="set PERAGO_TRANSFER=auto"):
             lake.upload(work.repository, "main", [work.an_upload("a", b"1")])
 
     def test_gateway_by_name_never_goes_past_lakefs(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
-        with _lake(past.server, tmp_path, transfer="gateway") as lake:
+        with _lake(presigned.server, tmp_path, transfer="gateway") as lake:
             through = Work(lake, work.repository, tmp_path / "through")
             commit = through.commit("main", {"a": b"1", "b": LARGE})
             fetch(through, commit, tmp_path / "got")
 
-        assert past.proxy.seen == []
+        assert presigned.proxy.seen == []
 
 
 def test_presigned_by_name_is_refused_by_a_server_that_does_not_offer_it(
@@ -169,57 +169,62 @@ def test_presigned_by_name_is_refused_by_a_server_that_does_not_offer_it(
 class TestFaults:
     @pytest.mark.parametrize("way", ["cut before", "cut after", "answer", "cut body", "other bytes"])
     def test_a_small_object_is_fetched_again(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path, way: str
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, way: str
     ) -> None:
         commit = work.commit("main", {"a": b"a few bytes"})
-        past.proxy.faults.append(Fault(way, GET, keep=3))  # type: ignore[arg-type]
+        presigned.proxy.faults.append(Fault(way, GET, keep=3))  # type: ignore[arg-type]
 
         assert fetch(work, commit, tmp_path / "got") == {"a": b"a few bytes"}
-        assert past.proxy.count(GET) == 2
+        assert presigned.proxy.count(GET) == 2
 
     def test_a_large_download_continues_where_it_was_cut(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"a": LARGE})
-        past.proxy.faults.append(Fault("cut body", GET, keep=5 * MIB))
+        presigned.proxy.faults.append(Fault("cut body", GET, keep=5 * MIB))
 
         assert fetch(work, commit, tmp_path / "got") == {"a": LARGE}
-        assert past.proxy.count(GET) == 2
+        assert presigned.proxy.count(GET) == 2
 
     def test_a_large_object_whose_bytes_are_others_is_fetched_again(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"a": LARGE})
-        past.proxy.faults.append(Fault("other bytes", GET))
+        presigned.proxy.faults.append(Fault("other bytes", GET))
 
         assert fetch(work, commit, tmp_path / "got") == {"a": LARGE}
-        assert past.proxy.count(GET) == 2
+        assert presigned.proxy.count(GET) == 2
 
     def test_a_large_object_whose_bytes_are_others_is_told_at_the_verdict(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"large": LARGE})
         [entry] = work.lake.list(work.repository, commit, "")
-        past.proxy.faults.append(Fault("other bytes", GET))
+        presigned.proxy.faults.append(Fault("other bytes", GET))
         with (
-            _lake(past.server, tmp_path, transfer="presigned", hashed_below=0) as lake,
+            _lake(presigned.server, tmp_path, transfer="presigned", hashed_below=0) as lake,
             Verification() as verification,
         ):
             file = Download(entry, tmp_path / "out")
             lake.download(work.repository, commit, [file], verification=verification)
             with pytest.raises(LakeError, match=r"'large'.*damaged on its way"):
                 verification.wait()
-        assert past.proxy.count(GET) == 2
+        assert presigned.proxy.count(GET) == 2
 
     @pytest.mark.parametrize("way", ["stall", "drip"])
     def test_a_store_that_does_not_come_to_an_end_is_left(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path, way: str
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, way: str
     ) -> None:
         commit = work.commit("main", {"a": b"1"})
-        past.proxy.faults.append(Fault(way, GET))  # type: ignore[arg-type]
+        presigned.proxy.faults.append(Fault(way, GET))  # type: ignore[arg-type]
 
         with lakefs_lake(
-            past.server, tmp_path / "c", cache_bytes=0, read_timeout=1, object_timeout=2, **WITHOUT_WAITING
+            presigned.server,
+            tmp_path / "c",
+            cache_bytes=0,
+            read_timeout=1,
+            object_timeout=2,
+            **WITHOUT_WAITING,
         ) as lake:
             assert fetch(work, commit, tmp_path / "got", lake) == {"a": b"1"}
 
@@ -228,48 +233,48 @@ class TestFaults:
         [("cut before", 2), ("cut after", 2), ("answer", 2), ("other bytes sent", 2)],
     )
     def test_a_file_is_sent_again_and_appears_once_and_right(
-        self, past: PresignedLakefs, work: Work, way: str, requests: int
+        self, presigned: PresignedLakefs, work: Work, way: str, requests: int
     ) -> None:
-        past.proxy.faults.append(Fault(way, PUT))  # type: ignore[arg-type]
+        presigned.proxy.faults.append(Fault(way, PUT))  # type: ignore[arg-type]
 
         work.put("main", {"a": b"what was hashed"})
 
         assert work.contents("main") == {"a": b"what was hashed"}
-        assert past.proxy.count(PUT) == requests
+        assert presigned.proxy.count(PUT) == requests
 
     @pytest.mark.parametrize("way", ["cut before", "answer", "other bytes sent"])
-    def test_a_part_is_sent_again_by_itself(self, past: PresignedLakefs, work: Work, way: str) -> None:
-        past.proxy.faults.append(Fault(way, PUT))  # type: ignore[arg-type]
+    def test_a_part_is_sent_again_by_itself(self, presigned: PresignedLakefs, work: Work, way: str) -> None:
+        presigned.proxy.faults.append(Fault(way, PUT))  # type: ignore[arg-type]
 
         work.put("main", {"a": LARGE})
 
         assert work.contents("main") == {"a": LARGE}
-        assert past.proxy.count(PUT) == 4
+        assert presigned.proxy.count(PUT) == 4
 
     def test_a_multipart_upload_whose_completion_was_not_answered_is_looked_up(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         with (
-            fault_proxy(past.server.url, Fault("cut after", r"^PUT .*/staging/pmpu/[^/]+\?")) as before,
-            lakefs_lake(past.server, tmp_path / "c", url=before.url, **WITHOUT_WAITING) as lake,
+            fault_proxy(presigned.server.url, Fault("cut after", r"^PUT .*/staging/pmpu/[^/]+\?")) as before,
+            lakefs_lake(presigned.server, tmp_path / "c", url=before.url, **WITHOUT_WAITING) as lake,
         ):
             Work(lake, work.repository, tmp_path / "through").put("main", {"a": LARGE})
 
         assert work.contents("main") == {"a": LARGE}
-        assert past.proxy.count(PUT) == 3
+        assert presigned.proxy.count(PUT) == 3
 
     def test_a_link_whose_answer_was_lost_is_made_again(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         with (
-            fault_proxy(past.server.url, Fault("cut after", r"^PUT .*/staging/backing")) as before,
-            _lake(past.server, tmp_path, url=before.url, transfer="presigned") as lake,
+            fault_proxy(presigned.server.url, Fault("cut after", r"^PUT .*/staging/backing")) as before,
+            _lake(presigned.server, tmp_path, url=before.url, transfer="presigned") as lake,
         ):
             Work(lake, work.repository, tmp_path / "through").put("main", {"a": b"1"})
             assert before.count(r"^PUT .*/staging/backing") == 2
 
         assert work.contents("main") == {"a": b"1"}
-        assert past.proxy.count(PUT) == 1
+        assert presigned.proxy.count(PUT) == 1
 
     def test_a_file_that_changes_under_way_does_not_appear(self, work: Work) -> None:
         upload = work.an_upload("a", LARGE)
@@ -281,14 +286,14 @@ class TestFaults:
         assert work.paths("main") == []
 
 
-class TestAddresses:
+class TestPresignedUrls:
     @pytest.mark.parametrize("size", [10, len(LARGE)], ids=["small", "large"])
     def test_a_presigned_url_that_the_store_rejects_is_requested_again(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path, size: int
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, size: int
     ) -> None:
-        past.proxy.faults.append(Fault("answer", PUT, status=403))
+        presigned.proxy.faults.append(Fault("answer", PUT, status=403))
         commit = work.commit("main", {"a": LARGE[:size]})
-        past.proxy.faults.append(Fault("answer", GET, status=403))
+        presigned.proxy.faults.append(Fault("answer", GET, status=403))
 
         assert fetch(work, commit, tmp_path / "got") == {"a": LARGE[:size]}
 
@@ -296,22 +301,22 @@ class TestAddresses:
         self, production_servers: ProductionServers, tmp_path: Path
     ) -> None:
         with (
-            presigned_lakefs(production_servers.store, tmp_path, pre_signed_expiry="5s") as past,
-            fresh_repository(past.server) as repository,
-            _lake(past.server, tmp_path, transfer="presigned") as lake,
+            presigned_lakefs(production_servers.store, tmp_path, pre_signed_expiry="5s") as presigned,
+            fresh_repository(presigned.server) as repository,
+            _lake(presigned.server, tmp_path, transfer="presigned") as lake,
         ):
             work = Work(lake, repository, tmp_path / "files")
             commit = work.commit("main", {"a": b"1"})
-            past.proxy.faults.append(Fault("hold", GET, seconds=7))
+            presigned.proxy.faults.append(Fault("hold", GET, seconds=7))
 
             assert fetch(work, commit, tmp_path / "got") == {"a": b"1"}
-            assert past.proxy.count(GET) == 2
+            assert presigned.proxy.count(GET) == 2
 
     def test_a_store_that_takes_none_is_an_error_that_says_what_to_do(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"a": b"1"})
-        past.proxy.faults.append(Fault("answer", f"{GET}|{PUT}", status=403, times=100))
+        presigned.proxy.faults.append(Fault("answer", f"{GET}|{PUT}", status=403, times=100))
 
         with pytest.raises(LakeForbidden, match="set PERAGO_TRANSFER=gateway"):
             fetch(work, commit, tmp_path / "got")
@@ -334,13 +339,13 @@ class TestAddresses:
         ids=["403", "503", "404", "cut before", "cut after", "stall", "unreachable"],
     )
     def test_none_is_in_an_error(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path, fault: Fault
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, fault: Fault
     ) -> None:
         commit = work.commit("main", {"a": b"1"})
-        past.proxy.faults.append(fault)
+        presigned.proxy.faults.append(fault)
         quick = {**WITHOUT_WAITING, "tries": 2, "read_timeout": 0.5}
         for size in (1, len(LARGE)):
-            with _lake(past.server, tmp_path, transfer="presigned", **quick) as lake:
+            with _lake(presigned.server, tmp_path, transfer="presigned", **quick) as lake:
                 with pytest.raises(LakeError) as fetching:
                     fetch(work, commit, tmp_path / "got", lake)
                 with pytest.raises(LakeError) as sending:
@@ -350,11 +355,16 @@ class TestAddresses:
 
     @pytest.mark.parametrize("status", [403, 503])
     def test_none_is_in_what_an_attempt_reports_nor_its_signature_in_a_log(
-        self, past: PresignedLakefs, work: Work, tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
+        self,
+        presigned: PresignedLakefs,
+        work: Work,
+        tmp_path: Path,
+        status: int,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         world = World(work.lake, work.repository, tmp_path)
         world.commit({"data/input.txt": "in"})
-        past.proxy.faults.append(Fault("answer", GET, status=status, times=100))
+        presigned.proxy.faults.append(Fault("answer", GET, status=status, times=100))
 
         # The SDK turns this one down whenever it is opened.
         with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, logger="urllib3"):

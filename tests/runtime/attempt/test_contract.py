@@ -199,7 +199,7 @@ class TestRef:
             start_of(lake, ATTEMPT, [{**WORKSPACE, **change}], View(""), branch_first=branch_first)
 
 
-class TestWhatTheBranchShows:
+class TestRefsReadFromTheBranch:
     """A ref that is the head, or the head's parent, is a commit: one call, and nothing to look up."""
 
     @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ class TestDriving:
         assert table[0]["published"] == mapped.lake.head("one", "main").id
 
 
-class TestHandles:
+class TestRunFile:
     FRESH = MapRunFile("map-1", 1, "make", "embedded", digest_of(ROWS), 4)
 
     def test_a_run_is_resumed_by_what_lies_beside_its_outcomes(self, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ class TestBarriers:
         assert set(world.leftovers()) == names
 
 
-class TestWhatIsLookedAt:
+class TestScope:
     @pytest.mark.parametrize(
         "name", ["feature", "perago-fence-abc", "perago-put-abc", "perago", "staging-perago-staging-x"]
     )

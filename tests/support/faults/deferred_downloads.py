@@ -102,7 +102,7 @@ class DeferringDownloads:
                 downloads.fetch(fetcher, file)
         return [file.target for file in files], verification
 
-    def kept(self) -> list[str]:
+    def cached_names(self) -> list[str]:
         """Return the names of the objects in the cache."""
         return sorted(path.name for path in self.folder.glob("cache/objects/*/*"))
 
