@@ -26,7 +26,7 @@ from perago.lake.base import Upload
 from perago.lake.local.lake import LocalLake
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.runs.record import Run, RunEnd, orchestrator_file, save_end, save_run
-from tests.support.browsers import chromium
+from tests.support.servers.served_page import chromium
 
 NAME = "The page: first byte and drawn page"
 SERVERS = False

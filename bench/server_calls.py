@@ -22,8 +22,8 @@ from bench import Row
 from bench.harness import Context, create_repository, lakefs_client, lakefs_lake
 from bench.worker import OURS, Site
 from perago.lake.lakefs.fence import Fence
-from tests.support.proxy import FaultProxy, fault_proxy
-from tests.support.server_calls import FENCES, LAST, calls
+from tests.support.faults.proxy import FaultProxy, fault_proxy
+from tests.support.servers.server_calls import FENCES, LAST, calls
 
 NAME = "Server calls of one attempt"
 SERVERS = True

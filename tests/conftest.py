@@ -1,10 +1,10 @@
-"""What every test may ask for: the real servers; and the rule about skips.
+"""Fixtures for every test: the real servers; and the rule about skips.
 
 A test that needs a real server takes it as a fixture and gets the marker `servers` by that alone.  Without the
 environment of `dev/servers env` it is skipped.  With `CI=true` any skip, for whatever reason, is a failure.
 
 Any two tests may run at once, on one lakeFS and one Conductor: names of repositories, tasks and workflows have a random
-part.  What runs when is in `tests/support/running_order.py`.
+part.  What runs when is in `tests/support/processes/running_order.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from realservers.state import memory_folder
-from tests.support.running_order import group_of, turn_of
+from tests.support.processes.running_order import group_of, turn_of
 
 LAKEFS_VERSION = "1.84.0"
 CONDUCTOR_VERSION = "3.32.3"
@@ -93,7 +93,7 @@ class LakefsServer:
     """What the storage of a new repository begins with."""
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """One API call past our own code: `path` starts below `/api/v1`."""
+        """Make an API call without our own code; `path` starts below `/api/v1`."""
         pair = f"{self.access_key_id}:{self.secret_access_key}".encode()
         return _call(method, f"{self.url}/api/v1{path}", body, "Basic " + base64.b64encode(pair).decode())
 
@@ -106,7 +106,7 @@ class ConductorServer:
     state_folder: Path | None = None
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """One API call past our own code: `path` starts below `/api`."""
+        """Make an API call without our own code; `path` starts below `/api`."""
         return _call(method, self.url + path, body, None)
 
 
@@ -174,7 +174,7 @@ def own_servers(lakefs_server: LakefsServer, conductor_server: ConductorServer) 
 def production_servers() -> ProductionServers:
     """A production set beside the servers of the environment, started by the first test that wants it.
 
-    Skipped where those are not up.  Whoever started them, `dev/with-servers` or a developer, stops this set as well.
+    Skipped where those are not up.  `dev/with-servers`, or the developer who started them, stops this set as well.
     """
     _needed(os.environ, "PERAGO_DEV_SERVERS")
     environ: Mapping[str, str] = os.environ
@@ -195,7 +195,7 @@ def production_servers() -> ProductionServers:
 @pytest.fixture(scope="session")
 def lakefs_without_actions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakefsServer]:
     """A real lakeFS of this test run's own, whose operator has switched actions off."""
-    from tests.support.own_lakefs import running
+    from tests.support.servers.own_lakefs import running
 
     with running(tmp_path_factory.mktemp("lakefs"), actions={"enabled": False}) as (url, key, secret):
         yield LakefsServer(url, key, secret)
@@ -223,7 +223,7 @@ def lakefs_repository(lakefs_server: LakefsServer) -> Iterator[str]:
 
 @contextmanager
 def fresh_repository(server: LakefsServer) -> Iterator[str]:
-    """A repository with a name that nobody else uses."""
+    """Create a repository with a unique name, and delete it afterwards."""
     name = f"test-{uuid.uuid4().hex[:16]}"
     wanted = {"name": name, "storage_namespace": f"{server.namespace}{name}", "default_branch": "main"}
     server.call("POST", "/repositories", wanted)
@@ -233,7 +233,7 @@ def fresh_repository(server: LakefsServer) -> Iterator[str]:
             server.call("DELETE", f"/repositories/{name}?force=true")
             return
         except urllib.error.HTTPError as error:
-            # lakeFS's answer too where somebody drops a branch meanwhile; the repository may still be there.
+            # lakeFS also answers so if a branch is dropped meanwhile; the repository may still exist.
             if error.code != 404:
                 raise
 
@@ -246,7 +246,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    """Whoever takes a server fixture, directly or through another fixture, is marked `servers`."""
+    """Mark every test that takes a server fixture, directly or through another one, as `servers`."""
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if SERVER_FIXTURES.intersection(fixtures):
@@ -254,7 +254,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Confi
         for name in {"sessions", "own_servers"}.intersection(fixtures):
             if group_of(item.nodeid) != name:
                 raise pytest.UsageError(
-                    f"{item.nodeid} takes {name}: add its path to GROUPS in tests/support/running_order.py"
+                    f"{item.nodeid} takes {name}: add its path to GROUPS in tests/support/processes/running_order.py"
                 )
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: turn_of(item.nodeid))
@@ -283,7 +283,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def _on_production(item: pytest.Item) -> bool:
-    """Whether a test takes the production set, by name or through a parameter."""
+    """Return whether a test takes the production set, by name or through a parameter."""
     return (
         "production_servers" in getattr(item, "fixturenames", ())
         or "production" in item.nodeid.partition("[")[2]
@@ -295,7 +295,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Tests side by side, groups whole, few heavy ones at once."""
     if config.getoption("dist") != "loadscope":
         return None
-    from tests.support.runner import Groups
+    from tests.support.processes.xdist_scheduler import Groups
 
     return Groups(config, log)
 

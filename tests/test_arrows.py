@@ -3,7 +3,7 @@
     cli → runtime → {declare, protocol, port bases}      adapters → {protocol, errors}      protocol → stdlib, errors
     runtime.worker → runtime.attempt only where attempts are run or reported, and never the other way
 
-`ARROWS` has a row per part: what it may import of perago, besides itself; a folder there stands for all below it.
+`ARROWS` has a row per part: what it may import of perago, besides itself; a folder there means all below it.
 `APART` has modules of one part that do not import each other.
 `OUTSIDE` narrows what some parts may import from elsewhere, `SDKS` gives each SDK its one place, and `UNUSED` has those that
 Perago does without.  Imports inside functions, under TYPE_CHECKING and by `import_module("…")` count too.
@@ -318,12 +318,12 @@ def module_of(name: str, files: dict[str, Path]) -> str:
 
 
 def allows(part: str, target: str) -> bool:
-    """Whether a part may import another: by its row, or by the folder that it is in."""
+    """Return whether a part may import another: by its row, or by the folder that it is in."""
     return target in ARROWS[part] or target.split(".")[0] in ARROWS[part]
 
 
 def complaint(module: str, name: str, files: dict[str, Path]) -> str | None:
-    """Why this module may not import this name, or nothing."""
+    """Return why this module may not import this name, or None."""
     part = part_of(module)
     if part is None:
         return "its part has no row in ARROWS (tests/test_arrows.py)"
@@ -344,7 +344,7 @@ def complaint(module: str, name: str, files: dict[str, Path]) -> str | None:
 
 
 def broken_arrows(src: Path) -> list[str]:
-    """One line per forbidden import: file, line, what it imports, and the rule."""
+    """Return a line per forbidden import: file, line, what it imports, and the rule."""
     files = module_files(src)
     broken = []
     for module, path in files.items():

@@ -14,8 +14,7 @@ from perago.assembly import assemble_worker, max_result_bytes
 from perago.backend import Embedded, Real
 from perago.errors import RuntimeConfigError
 from perago.settings import Settings, load_settings
-from tests.support.budgets import a_budget
-from tests.support.world import Made, Params
+from tests.support.worlds.world import Made, Params, a_budget
 
 LAKEFS = {
     "LAKECTL_SERVER_ENDPOINT_URL": "http://127.0.0.1:9",

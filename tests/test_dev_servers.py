@@ -19,7 +19,7 @@ CHECKOUT = Path(__file__).parents[1]
 
 
 def dev_servers(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run it with a cache and a state folder of its own."""
+    """Run it with its own cache and state folder."""
     places = {
         "PERAGO_DEV_CACHE": str(home / "cache"),
         "TMPDIR": str(home),
@@ -80,7 +80,7 @@ def test_an_old_go_is_named_as_too_old(tmp_path: Path) -> None:
 
 
 def test_a_state_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    # given somebody else's link under the name that we would use
+    # given another user's link under the name that we would use
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / _state_name(tmp_path)).symlink_to(tmp_path / "elsewhere")
 

@@ -1,4 +1,4 @@
-"""`dev/servers` and production sets: what can be told without servers, and a real database and store that are killed."""
+"""`dev/servers` and production sets: what can be checked without servers, and a real database and store that are killed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_state_that_an_earlier_version_wrote_is_a_trial_set() -> None:
 
 @pytest.mark.usefixtures("own_set")
 @pytest.mark.parametrize("name", BACKING)
-def test_what_only_a_production_set_has_is_not_restarted_in_another(name: str) -> None:
+def test_a_server_of_a_production_set_is_not_restarted_in_another_set(name: str) -> None:
     noted(TRIAL)
 
     with pytest.raises(DevError, match=f"this set has no {name}"):
@@ -90,7 +90,7 @@ def test_what_only_a_production_set_has_is_not_restarted_in_another(name: str) -
 
 @pytest.mark.usefixtures("own_set")
 @pytest.mark.parametrize("name", BACKING)
-def test_what_other_servers_keep_their_state_in_is_not_forgotten_alone(name: str) -> None:
+def test_a_server_that_holds_others_state_is_not_reset_alone(name: str) -> None:
     states.create(production=True)
 
     with pytest.raises(DevError, match="run `dev/servers down`, then `up --production`"):
@@ -141,7 +141,7 @@ class TestBacking:
         )
         assert [reported_version(name, state) for name in BACKING] == ["16", "1.8.0"]
 
-    def test_nobody_gets_in_without_the_password(self, state: State) -> None:
+    def test_postgres_and_store_refuse_access_without_the_password(self, state: State) -> None:
         stranger = State(**{**asdict(state), "backing_secret": "guessed"})
 
         assert database.version(stranger, 10) is None

@@ -187,7 +187,7 @@ def test_a_planted_violation_is_found_and_named(file: str, source: str, rule: st
     assert rule in found
 
 
-def test_what_the_design_allows_is_not_complained_about(tmp_path: Path) -> None:
+def test_allowed_imports_are_not_reported(tmp_path: Path) -> None:
     plant(
         tmp_path,
         {

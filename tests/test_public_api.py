@@ -1,4 +1,4 @@
-"""What `perago` exports is a promise: a change here is a change for every task author."""
+"""The exports of `perago` are a promise: a change here is a change for every task author."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real servers answer, do the one thing everything else stands on, and are what `dev/servers` says they are."""
+"""The real servers answer, do the one thing everything else depends on, and are what `dev/servers` reports."""
 
 from __future__ import annotations
 

@@ -113,12 +113,12 @@ class TestDefaults:
 
 class TestVariables:
     @pytest.mark.parametrize(("name", "text", "field", "value"), VARIABLES)
-    def test_each_is_read(self, name: str, text: str, field: str, value: Any) -> None:
+    def test_each_variable_is_read(self, name: str, text: str, field: str, value: Any) -> None:
         assert getattr(load_settings({name: text}), field) == value
         assert getattr(load_settings({}), field) != value
 
     @pytest.mark.parametrize("name", sorted({row[0] for row in VARIABLES}))
-    def test_a_blank_one_counts_as_unset(self, name: str) -> None:
+    def test_a_blank_variable_counts_as_unset(self, name: str) -> None:
         assert load_settings({name: "  "}) == load_settings({})
 
     def test_every_setting_has_a_variable_here(self) -> None:
@@ -177,7 +177,7 @@ class TestServers:
         assert found == ConductorSettings("http://c/api", "key", "conductor-secret")
         assert load_settings(keys).conductor is None
 
-    def test_no_secret_is_in_what_settings_look_like(self) -> None:
+    def test_no_secret_is_in_the_repr_of_settings(self) -> None:
         environ = {
             **LAKEFS,
             "CONDUCTOR_SERVER_URL": "http://c/api",
@@ -202,12 +202,14 @@ class TestLakectlFile:
         (tmp_path / ".lakectl.yaml").write_text(self.TEXT)
         return {"HOME": str(tmp_path)}
 
-    def test_it_is_read_for_a_remote_command_where_no_variable_is_set(self, home: dict[str, str]) -> None:
+    def test_the_lakectl_file_is_read_for_a_remote_command_if_no_variable_is_set(
+        self, home: dict[str, str]
+    ) -> None:
         found = load_settings(home, remote=True).lakefs
 
         assert found == LakeFSSettings("http://f", "0123", "filed-secret")
 
-    def test_by_itself_it_makes_nothing_remote(self, home: dict[str, str]) -> None:
+    def test_a_lakectl_file_alone_makes_no_command_remote(self, home: dict[str, str]) -> None:
         assert load_settings(home).lakefs is None
 
     def test_variables_win_and_the_file_fills_in_the_rest(self, home: dict[str, str]) -> None:
@@ -215,7 +217,9 @@ class TestLakectlFile:
 
         assert found == LakeFSSettings("http://said", "0123", "filed-secret")
 
-    def test_another_file_may_be_named_as_for_lakectl(self, home: dict[str, str], tmp_path: Path) -> None:
+    def test_another_lakectl_file_may_be_named_as_for_lakectl(
+        self, home: dict[str, str], tmp_path: Path
+    ) -> None:
         other = tmp_path / "other.yaml"
         other.write_text(self.TEXT.replace("http://f", "http://other"))
 
@@ -251,12 +255,12 @@ class TestLakectlFile:
 
 
 class TestUnknownNames:
-    def test_a_misspelt_setting_is_told_with_the_one_it_may_stand_for(self) -> None:
+    def test_a_misspelt_setting_is_reported_with_a_suggestion(self) -> None:
         assert unknown_settings({"PERAGO_FENSE": "hard", "PERAGO_FENCE": "hard"}) == [
             "PERAGO_FENSE is not a setting of Perago, and is not read; did you mean PERAGO_FENCE?"
         ]
 
-    def test_what_is_like_none_is_told_with_all_there_are(self) -> None:
+    def test_an_unknown_setting_without_a_similar_one_is_reported_with_all_names(self) -> None:
         (told,) = unknown_settings({"PERAGO_XYZZY": "1"})
 
         assert "PERAGO_XYZZY is not a setting" in told

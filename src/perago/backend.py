@@ -294,7 +294,7 @@ def open_read_only_orchestrator(path: Path) -> LocalOrchestrator | None:
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
     # Its clock stands at zero, so that nothing times out while we read a run whose worker is dead.
-    return LocalOrchestrator(path, clock=lambda: 0.0, looking=True) if path.is_file() else None
+    return LocalOrchestrator(path, clock=lambda: 0.0, read_only=True) if path.is_file() else None
 
 
 def open_local_orchestrators(settings: Settings) -> list[Orchestrator]:

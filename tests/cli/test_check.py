@@ -49,7 +49,7 @@ def clean(workspace: Path, params: Params) -> Result: ...
 def count(params: Params) -> Result: ...
 """
 
-FIVE_MISTAKES = """
+FIVE_INVALID_TASKS = """
 @task(name="first", owner_email="a@b.c", controls=TaskControls(retry=RetryPolicy(count=-1)))
 def first(params: Params) -> Result: ...
 
@@ -112,8 +112,8 @@ def test_check_prints_what_was_found(module: Module) -> None:
     ]
 
 
-def test_five_mistakes_in_one_module_are_five_errors_and_no_traceback(module: Module) -> None:
-    done = CliRunner().invoke(app, ["check", module("five.py", FIVE_MISTAKES)])
+def test_five_invalid_declarations_in_one_module_are_five_errors_and_no_traceback(module: Module) -> None:
+    done = CliRunner().invoke(app, ["check", module("five.py", FIVE_INVALID_TASKS)])
 
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.exit_code == 1
@@ -129,7 +129,7 @@ def test_five_mistakes_in_one_module_are_five_errors_and_no_traceback(module: Mo
     assert "Traceback" not in done.output
 
 
-def test_the_mistakes_of_all_modules_are_told(module: Module) -> None:
+def test_errors_of_all_modules_are_reported(module: Module) -> None:
     targets = [
         module("left.py", '@task(name="a/b", owner_email="a@b.c")\ndef a(params: Params) -> Result: ...\n'),
         module("right.py", "x = 1 / 0\n"),
@@ -146,7 +146,7 @@ def test_the_mistakes_of_all_modules_are_told(module: Module) -> None:
 
 
 def test_check_in_json_has_tasks_and_errors(module: Module) -> None:
-    done = CliRunner().invoke(app, ["check", "--json", module("five.py", FIVE_MISTAKES)])
+    done = CliRunner().invoke(app, ["check", "--json", module("five.py", FIVE_INVALID_TASKS)])
 
     found = json.loads(done.stdout)
     assert done.exit_code == 1
@@ -232,7 +232,7 @@ def test_a_workflow_that_is_right_is_shown(module: Module) -> None:
     assert done.stdout.splitlines()[-3:] == ["flow", "  workflow   flow.json", "  steps      2"]
 
 
-def test_mistakes_in_workflows_are_lines_and_the_exit_code_is_1(module: Module) -> None:
+def test_errors_in_workflows_are_lines_and_the_exit_code_is_1(module: Module) -> None:
     Path("flow.json").write_text(json.dumps(flow("one", "two", stm="y")))
     Path("broken.json").write_text("{")
 
@@ -273,7 +273,7 @@ def test_a_module_that_is_wrong_is_not_told_again_by_its_workflows(module: Modul
     assert "version = 9: must be text" in line
 
 
-def test_check_in_json_has_the_mistakes_of_workflows(module: Module) -> None:
+def test_check_in_json_has_the_errors_of_workflows(module: Module) -> None:
     Path("flow.json").write_text(json.dumps(flow("one", stm="y")))
 
     done = CliRunner().invoke(app, ["check", "--json", module("tasks.py", FLOW), "flow.json"])
@@ -292,7 +292,7 @@ def test_check_in_json_has_the_mistakes_of_workflows(module: Module) -> None:
 
 @pytest.mark.slow
 def test_the_script_itself_prints_the_errors_and_ends_with_1(module: Module) -> None:
-    target = module("five.py", FIVE_MISTAKES)
+    target = module("five.py", FIVE_INVALID_TASKS)
 
     done = subprocess.run(
         [sys.executable, "-c", "from perago.cli import main; main()", "check", target],

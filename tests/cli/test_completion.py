@@ -14,7 +14,7 @@ from perago.cli import app
 
 
 def completed(line: str) -> list[str]:
-    """What bash offers for a command line that ends at the cursor."""
+    """Return what bash offers for a command line that ends at the cursor."""
     words = line.split(" ")
     asked = {"_PERAGO_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     return CliRunner().invoke(app, [], prog_name="perago", env=asked).stdout.split()
@@ -34,7 +34,7 @@ def test_commands_options_and_choices_are_completed(line: str, offered: set[str]
     assert set(completed(line)) == offered
 
 
-def test_where_a_file_may_stand_the_shell_offers_files() -> None:
+def test_the_shell_offers_files_where_a_file_is_expected() -> None:
     assert completed("perago check ") == [], "bash falls back to files where nothing is offered"
 
 

@@ -10,12 +10,11 @@ import pytest
 
 from perago.settings import unknown_settings
 from tests.cli.conftest import HEAD
-from tests.support.commands import Shell
-from tests.support.disks import no_file_above, spoil
-from tests.support.doctors import examined
-from tests.support.mistakes import CONDUCTOR, KEYS, LAKEFS, NOBODY
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.scripted_server import scripted
+from tests.support.faults.disks import no_file_above, spoil
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.processes.command_errors import CONDUCTOR, KEYS, LAKEFS, NOBODY, examine_by_doctor
+from tests.support.processes.commands import Shell
+from tests.support.servers.scripted_server import scripted
 
 SECRET = KEYS["LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"]
 TASKS = """
@@ -35,15 +34,17 @@ def shell(tmp_path: Path) -> Shell:
 
 def value_of(shell: Shell, name: str, *arguments: str) -> tuple[str, str]:
     """A setting's value and source."""
-    [found] = [one for one in examined(shell, *arguments).data["settings"] if one["name"] == name]
+    [found] = [one for one in examine_by_doctor(shell, *arguments).data["settings"] if one["name"] == name]
     return found["value"], found["source"]
 
 
 class TestNothingConfigured:
     """A laptop: the embedded servers do."""
 
-    def test_it_says_so_and_is_content_and_makes_nothing(self, shell: Shell) -> None:
-        told = examined(shell)
+    def test_doctor_without_configuration_says_so_and_succeeds_and_creates_nothing(
+        self, shell: Shell
+    ) -> None:
+        told = examine_by_doctor(shell)
 
         assert (told.said.code, told.broken()) == (0, [])
         assert told.at("lake")[0]["says"].startswith("embedded: lakeFS is not configured")
@@ -51,16 +52,16 @@ class TestNothingConfigured:
         assert list(shell.folder.iterdir()) == []
 
     def test_lines_say_the_same_as_the_data(self, shell: Shell) -> None:
-        said = shell.look("doctor")
+        said = shell.run_here("doctor")
         lines = said.out.splitlines()
 
         assert (said.code, said.err) == (0, "")
         assert "ok    setting: PERAGO_FENCE is auto (default)" in lines
         assert all(re.match(r"(ok  |warn|fail|skip)  [^:]+: ", line) for line in lines)
-        told = examined(shell)
+        told = examine_by_doctor(shell)
         assert len(lines) == len(told.data["settings"]) + len(told.data["findings"])
 
-    def test_on_a_terminal_it_is_a_table(self, shell: Shell) -> None:
+    def test_doctor_prints_a_table_on_a_terminal(self, shell: Shell) -> None:
         said = shell.on_a_terminal("doctor")
 
         assert said.code == 0, said.out
@@ -70,35 +71,35 @@ class TestNothingConfigured:
     def test_a_repository_of_the_embedded_lake_is_examined_like_any_other(self, shell: Shell) -> None:
         (shell.folder / "data").mkdir()
         (shell.folder / "data" / "a.csv").write_text("x\n")
-        missing = examined(shell, "events")
+        missing = examine_by_doctor(shell, "events")
         missing.has("repository events", "fail", "there is no lake", "perago put events FOLDER --create")
-        assert shell.look("put", "events", "data", "--create").code == 0
+        assert shell.run_here("put", "events", "data", "--create").code == 0
 
-        told = examined(shell, "events")
+        told = examine_by_doctor(shell, "events")
 
         assert (told.said.code, told.broken()) == (0, [])
         assert "merge" in told.at("permissions on events")[0]["says"]
         assert told.at("fence of events/main")[0]["says"].startswith("hard")
-        assert len(shell.look("history", "events").out.splitlines()) == 2, "the branch was not touched"
-        examined(shell, "evnts").has(
+        assert len(shell.run_here("history", "events").out.splitlines()) == 2, "the branch was not touched"
+        examine_by_doctor(shell, "evnts").has(
             "repository evnts", "fail", "no repository 'evnts'", "did you mean 'events'?"
         )
 
 
 class TestSettings:
-    """Where each setting comes from, and all that are wrong."""
+    """The source of each setting, and all wrong ones at once."""
 
     def test_every_setting_that_there_is_is_shown(self, shell: Shell) -> None:
         [told] = unknown_settings({"PERAGO_QQQQQQQQ": "1"})
         known = set(told.partition("there are: ")[2].split(", "))
 
-        shown = {one["name"] for one in examined(shell).data["settings"]}
+        shown = {one["name"] for one in examine_by_doctor(shell).data["settings"]}
 
         assert len(known) > 10
         assert known <= shown
         assert set(LAKEFS) | set(CONDUCTOR) | {"CONDUCTOR_AUTH_KEY", "CONDUCTOR_AUTH_SECRET"} <= shown
 
-    def test_each_has_its_source(self, shell: Shell) -> None:
+    def test_each_setting_has_its_source(self, shell: Shell) -> None:
         shell.environ |= {"PERAGO_CACHE_BYTES": "2GB", "PERAGO_ROOT": "elsewhere"}
 
         assert value_of(shell, "PERAGO_CACHE_BYTES") == ("2GB", "environment")
@@ -130,7 +131,7 @@ class TestSettings:
             "PERAGO_SPARK_CONF": f"spark.password={SECRET}",
         }
 
-        told = examined(shell)
+        told = examine_by_doctor(shell)
         shown = {one["name"]: (one["value"], one["source"]) for one in told.data["settings"]}
 
         assert SECRET not in told.said.out
@@ -138,12 +139,12 @@ class TestSettings:
         assert shown["LAKECTL_SERVER_ENDPOINT_URL"] == ("http://127.0.0.1:9", "~/.lakectl.yaml")
         assert shown["CONDUCTOR_AUTH_SECRET"] == ("***", "environment")
         assert shown["PERAGO_SPARK_CONF"] == ("spark.password=***", "environment")
-        assert SECRET not in shell.look("doctor").out
+        assert SECRET not in shell.run_here("doctor").out
 
-    def test_a_misspelt_one_is_a_warning_with_the_right_name(self, shell: Shell) -> None:
+    def test_a_misspelt_setting_is_a_warning_with_the_right_name(self, shell: Shell) -> None:
         shell.environ["PERAGO_WORKSPACE_ROT"] = "/somewhere"
 
-        told = examined(shell)
+        told = examine_by_doctor(shell)
 
         told.has("setting", "warn", "did you mean PERAGO_WORKSPACE_ROOT?", "correct its name")
         assert told.said.code == 0
@@ -158,7 +159,7 @@ class TestSettings:
             "CONDUCTOR_AUTH_KEY": "key",
         }
 
-        told = examined(shell)
+        told = examine_by_doctor(shell)
 
         told.has("setting", "fail", "PERAGO_FENCE='hrad' is not one of auto, hard, soft", "PERAGO_FENCE")
         told.has("setting", "fail", "PERAGO_CACHE_BYTES='lots'", "PERAGO_CACHE_BYTES")
@@ -170,7 +171,7 @@ class TestSettings:
     def test_a_file_of_lakectls_that_cannot_be_read_is_named(self, shell: Shell) -> None:
         (shell.folder / ".lakectl.yaml").write_text("server: [x\n")
 
-        examined(shell).has("setting", "fail", "is not YAML", "LAKECTL_SERVER_ENDPOINT_URL")
+        examine_by_doctor(shell).has("setting", "fail", "is not YAML", "LAKECTL_SERVER_ENDPOINT_URL")
 
 
 class TestTheMachine:
@@ -180,12 +181,14 @@ class TestTheMachine:
         shell.environ.pop("JAVA_HOME", None)
         shell.environ["PATH"] = str(shell.folder)
 
-        examined(shell).has("Java", "fail", "there is none on PATH", "install a Java 17 or later")
+        examine_by_doctor(shell).has("Java", "fail", "there is none on PATH", "install a Java 17 or later")
 
     def test_a_java_home_without_java(self, shell: Shell) -> None:
         shell.environ["JAVA_HOME"] = str(shell.folder)
 
-        examined(shell).has("Java", "fail", f"JAVA_HOME={shell.folder} has no bin/java", "set JAVA_HOME")
+        examine_by_doctor(shell).has(
+            "Java", "fail", f"JAVA_HOME={shell.folder} has no bin/java", "set JAVA_HOME"
+        )
 
     @pytest.mark.parametrize(
         ("script", "says"),
@@ -202,7 +205,7 @@ class TestTheMachine:
         java.chmod(0o755)
         shell.environ["JAVA_HOME"] = str(java.parents[1])
 
-        examined(shell).has("Java", "fail", says, "install a Java 17 or later")
+        examine_by_doctor(shell).has("Java", "fail", says, "install a Java 17 or later")
 
     def test_a_root_that_is_a_file(self, shell: Shell) -> None:
         folder = shell.folder / "workspaces"
@@ -210,13 +213,13 @@ class TestTheMachine:
         spoil(folder)
         shell.environ["PERAGO_WORKSPACE_ROOT"] = str(folder)
 
-        told = examined(shell)
+        told = examine_by_doctor(shell)
 
         told.has("disk: workspaces", "fail", "is a file", "PERAGO_WORKSPACE_ROOT")
 
     def test_a_disk_that_takes_nothing(self, shell: Shell) -> None:
         with no_file_above(1000):
-            told = examined(shell)
+            told = examine_by_doctor(shell)
 
         told.has("disk: workspaces", "fail", "cannot be written to: File too large", "make room")
         told.has("disk: temporary", "fail", "cannot be written to", "TMPDIR")
@@ -224,10 +227,10 @@ class TestTheMachine:
     def test_a_disk_that_takes_nothing_below_a_lake_that_is_there(self, shell: Shell) -> None:
         (shell.folder / "data").mkdir()
         (shell.folder / "data" / "a.csv").write_text("x\n")
-        assert shell.look("put", "events", "data", "--create").code == 0
+        assert shell.run_here("put", "events", "data", "--create").code == 0
 
         with no_file_above(10):
-            told = examined(shell, "events")
+            told = examine_by_doctor(shell, "events")
 
         told.has("disk: workspaces", "fail", "cannot be written to: File too large", "make room")
         assert {"disk: workspaces", "disk: temporary"} < set(told.broken())
@@ -235,18 +238,18 @@ class TestTheMachine:
     def test_tasks_that_do_not_load(self, shell: Shell) -> None:
         (shell.folder / "tasks.py").write_text("import no_such_package\n")
 
-        examined(shell, "--tasks", "tasks.py").has(
+        examine_by_doctor(shell, "--tasks", "tasks.py").has(
             "tasks", "fail", "no_such_package", "perago check tasks.py"
         )
 
 
 class TestWrongServers:
-    """Addresses at which nobody answers, or somebody else."""
+    """Addresses at which no server answers, or a wrong one."""
 
-    def test_nobody_answers(self, shell: Shell) -> None:
+    def test_servers_that_do_not_answer_are_failures(self, shell: Shell) -> None:
         shell.environ |= {**LAKEFS, **CONDUCTOR}
 
-        told = examined(shell, "events", "--remote")
+        told = examine_by_doctor(shell, "events", "--remote")
 
         told.has("lakeFS", "fail", f"no lakeFS at {NOBODY}", "check LAKECTL_SERVER_ENDPOINT_URL")
         told.has("Conductor", "fail", f"no Conductor at {NOBODY}/api", "check CONDUCTOR_SERVER_URL")
@@ -261,7 +264,7 @@ class TestWrongServers:
                 "LAKECTL_SERVER_ENDPOINT_URL": address,
                 "CONDUCTOR_SERVER_URL": page.url,
             }
-            told = examined(shell)
+            told = examine_by_doctor(shell)
 
         told.has("lakeFS", "fail", f"no lakeFS at {address}", "check LAKECTL_SERVER_ENDPOINT_URL")
         told.has("Conductor", "fail", f"no Conductor at {page.url}", "which ends in /api")
@@ -288,6 +291,6 @@ class TestWrongServers:
 def test_tasks_without_a_conductor_are_not_compared(shell: Shell) -> None:
     (shell.folder / "tasks.py").write_text(HEAD + TASKS)
 
-    told = examined(shell, "--tasks", "tasks.py")
+    told = examine_by_doctor(shell, "--tasks", "tasks.py")
 
     assert (told.said.code, told.at("TaskDefs")) == (0, [])

@@ -13,11 +13,10 @@ import pytest
 from perago.errors import LakeForbidden
 from tests.cli.conftest import HEAD
 from tests.conftest import ConductorServer, LakefsServer, fresh_repository
-from tests.support.commands import Shell
-from tests.support.doctors import examined
-from tests.support.lakefs import lakefs_lake
-from tests.support.mistakes import KEYS
-from tests.support.proxy import Fault, fault_proxy
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.processes.command_errors import KEYS, examine_by_doctor
+from tests.support.processes.commands import Shell
+from tests.support.servers.lakefs import lakefs_lake
 
 FORBIDDEN = '{"message": "insufficient permissions"}'
 STEPS = {
@@ -70,7 +69,7 @@ class TestLakefs:
     def test_a_healthy_repository_without_a_fence_has_one_warning(
         self, shell: Shell, lakefs_server: LakefsServer, lakefs_repository: str
     ) -> None:
-        told = examined(shell, lakefs_repository)
+        told = examine_by_doctor(shell, lakefs_repository)
 
         assert (told.said.code, told.broken()) == (0, [])
         assert f"at {lakefs_server.url}" in told.at("lakeFS")[0]["says"]
@@ -90,16 +89,16 @@ class TestLakefs:
         shell.environ["PERAGO_FENCE"] = "hard"
         part = f"fence of {lakefs_repository}/main"
 
-        told = examined(shell, lakefs_repository)
+        told = examine_by_doctor(shell, lakefs_repository)
         told.has(part, "fail", "PERAGO_FENCE=hard", f"perago fence install {lakefs_repository} main")
-        assert shell.look("fence", "install", lakefs_repository, "--yes").code == 0
+        assert shell.run_here("fence", "install", lakefs_repository, "--yes").code == 0
 
-        assert examined(shell, lakefs_repository).at(part)[0]["level"] == "ok"
+        assert examine_by_doctor(shell, lakefs_repository).at(part)[0]["level"] == "ok"
 
     def test_wrong_keys(self, shell: Shell, lakefs_server: LakefsServer) -> None:
         shell.environ |= KEYS
 
-        told = examined(shell)
+        told = examine_by_doctor(shell)
 
         told.has("lakeFS", "fail", "does not know the keys", "check LAKECTL_CREDENTIALS_ACCESS_KEY_ID")
         assert lakefs_server.url in told.at("lakeFS")[0]["says"]
@@ -107,11 +106,11 @@ class TestLakefs:
     def test_an_unknown_repository_and_an_unknown_branch(self, shell: Shell, lakefs_repository: str) -> None:
         unknown = f"no-{uuid.uuid4().hex[:12]}"
         made_by = f"perago put {unknown} FOLDER --create --remote"
-        examined(shell, unknown).has(
+        examine_by_doctor(shell, unknown).has(
             f"repository {unknown}", "fail", f"there is no repository '{unknown}'", made_by
         )
 
-        told = examined(shell, f"{lakefs_repository}@mian")
+        told = examine_by_doctor(shell, f"{lakefs_repository}@mian")
 
         told.has(f"repository {lakefs_repository}", "fail", "'mian'", "did you mean 'main'?")
 
@@ -120,8 +119,8 @@ class TestLakefs:
     ) -> None:
         shell = shell_on(tmp_path, lakefs_without_actions)
         with fresh_repository(lakefs_without_actions) as repository:
-            assert shell.look("fence", "install", repository, "--yes").code == 0
-            told = examined(shell, repository)
+            assert shell.run_here("fence", "install", repository, "--yes").code == 0
+            told = examine_by_doctor(shell, repository)
             left = branches(lakefs_without_actions, repository)
 
         told.has("actions", "warn", "it does not run actions", "set `actions.enabled: true`")
@@ -135,7 +134,7 @@ class TestLakefs:
         request, permission = STEPS[step]
         forbidden = Fault("answer", request, times=100, status=403, text=FORBIDDEN)
         with fault_proxy(lakefs_server.url, forbidden) as proxy:
-            told = examined(shell_on(tmp_path, lakefs_server, proxy.url), lakefs_repository)
+            told = examine_by_doctor(shell_on(tmp_path, lakefs_server, proxy.url), lakefs_repository)
 
         level = "warn" if step == "reset a branch" else "fail"
         part = f"permissions on {lakefs_repository}"
@@ -148,7 +147,7 @@ class TestLakefs:
     ) -> None:
         lost = Fault("cut after", STEPS[step][0], times=100)
         with fault_proxy(lakefs_server.url, lost) as proxy:
-            told = examined(shell_on(tmp_path, lakefs_server, proxy.url), lakefs_repository)
+            told = examine_by_doctor(shell_on(tmp_path, lakefs_server, proxy.url), lakefs_repository)
             assert lost.times < 100, "the fault was met"
 
         assert branches(lakefs_server, lakefs_repository) == ["main"]
@@ -162,7 +161,7 @@ class TestLakefs:
         # One branch is the proof's own; those of the examination come last.
         kept = Fault("answer", "DELETE .*/branches/perago-", times=100, status=403, text=FORBIDDEN)
         with fault_proxy(lakefs_server.url, kept) as proxy:
-            told = examined(shell_on(tmp_path, lakefs_server, proxy.url), lakefs_repository)
+            told = examine_by_doctor(shell_on(tmp_path, lakefs_server, proxy.url), lakefs_repository)
 
         left = [name for name in branches(lakefs_server, lakefs_repository) if name != "main"]
         lines = [one for one in told.at(f"permissions on {lakefs_repository}") if one["level"] == "fail"]
@@ -205,7 +204,7 @@ class TestLakefs:
                     break
                 time.sleep(0.2)
 
-        told = examined(shell, lakefs_repository)
+        told = examine_by_doctor(shell, lakefs_repository)
 
         part, rule = f"permissions on {lakefs_repository}", "let no branch protection rule"
         told.has(part, "fail", "the keys cannot write objects", rule)
@@ -227,7 +226,7 @@ class TestClocks:
     ) -> None:
         with fault_proxy(lakefs_server.url) as proxy:
             proxy.date_shift = shift
-            told = examined(shell_on(tmp_path, lakefs_server, proxy.url))
+            told = examine_by_doctor(shell_on(tmp_path, lakefs_server, proxy.url))
 
         told.has("clock: lakeFS", level, says, "set this machine's clock, or the server's")
 
@@ -236,7 +235,7 @@ class TestClocks:
         with fault_proxy(conductor_server.url.removesuffix("/api")) as proxy:
             proxy.date_shift = 3600.0
             shell.environ |= {"HOME": str(tmp_path), "CONDUCTOR_SERVER_URL": f"{proxy.url}/api"}
-            told = examined(shell)
+            told = examine_by_doctor(shell)
 
         told.has("clock: Conductor", "warn", "Conductor's clock is 3", "follow NTP")
 
@@ -255,27 +254,29 @@ class TestConductor:
         file = shell.folder / "tasks.py"
         file.write_text(HEAD + TASKS.format(name=name))
 
-        told = examined(shell, "--tasks", "tasks.py")
+        told = examine_by_doctor(shell, "--tasks", "tasks.py")
         told.has("TaskDefs", "fail", f"{name} is not registered", "run `perago register tasks.py`")
 
-        assert shell.look("register", "tasks.py", "--yes").code == 0
-        told = examined(shell, "--tasks", "tasks.py")
+        assert shell.run_here("register", "tasks.py", "--yes").code == 0
+        told = examine_by_doctor(shell, "--tasks", "tasks.py")
         assert (told.said.code, told.at("TaskDefs")[0]["says"]) == (0, f"registered as declared: {name}")
 
         file.write_text(HEAD + TASKS.format(name=name).replace("a@b.c", "other@b.c"))
-        told = examined(shell, "--tasks", "tasks.py")
+        told = examine_by_doctor(shell, "--tasks", "tasks.py")
         told.has("TaskDefs", "fail", f"{name} is registered differently", "run `perago register tasks.py`")
 
     def test_the_address_of_lakefs(self, shell: Shell, lakefs_server: LakefsServer) -> None:
         shell.environ["CONDUCTOR_SERVER_URL"] = f"{lakefs_server.url}/api"
 
-        examined(shell).has("Conductor", "fail", "there is no Conductor", "check CONDUCTOR_SERVER_URL")
+        examine_by_doctor(shell).has(
+            "Conductor", "fail", "there is no Conductor", "check CONDUCTOR_SERVER_URL"
+        )
 
 
 def test_many_things_broken_at_once_are_all_named_by_one_command(
     lakefs_server: LakefsServer, conductor_server: ConductorServer, tmp_path: Path
 ) -> None:
-    """The command itself, in a process of its own, with eight things wrong that do not hide each other."""
+    """The command itself, in a new process, with eight errors that do not hide each other."""
     (tmp_path / "workspaces").write_text("a file where a folder should be")
     (tmp_path / "tasks.py").write_text(HEAD + TASKS.format(name=f"doctor_{uuid.uuid4().hex[:12]}"))
     with (

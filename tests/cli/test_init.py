@@ -11,9 +11,9 @@ import pytest
 
 from perago import __version__
 from perago.runtime.scaffold import project_files, project_name
-from tests.support.commands import Shell
-from tests.support.disks import no_file_above
-from tests.support.type_errors import run_mypy
+from tests.support.docs.sources import run_mypy
+from tests.support.faults.disks import no_file_above
+from tests.support.processes.commands import Shell
 
 LAKEFS_REPOSITORY = re.compile(r"[a-z0-9][a-z0-9-]{2,62}")
 """lakeFS 1.84.0, pkg/validator."""
@@ -59,24 +59,24 @@ def test_names_of_repository_and_tasks_follow_from_the_projects(
     ],
 )
 def test_a_name_that_does_not_do_is_told_with_one_that_does(name: str, instead: str, shell: Shell) -> None:
-    said = shell.look("init", name)
+    said = shell.run_here("init", name)
 
     assert said.code == 1
     [line] = said.err.splitlines()
     assert line.startswith(f"error: a project cannot be called {name!r}: ")
     assert line.endswith(f"`perago init {instead}`")
     assert list(shell.folder.iterdir()) == []
-    assert shell.look("init", instead, "--no-spark").code == 0
+    assert shell.run_here("init", instead, "--no-spark").code == 0
 
 
-def test_what_is_there_is_never_written_over(shell: Shell) -> None:
+def test_existing_files_are_never_overwritten(shell: Shell) -> None:
     (shell.folder / "weather").mkdir()
     (shell.folder / "weather" / "notes.txt").write_text("mine")
     (shell.folder / "report").write_text("mine")
     (shell.folder / "linked").symlink_to(shell.folder / "elsewhere")
 
     for name, why in (("weather", "is not empty"), ("report", "not a folder"), ("linked", "not a folder")):
-        said = shell.look("init", name)
+        said = shell.run_here("init", name)
         assert (said.code, said.out) == (1, "")
         [line] = said.err.splitlines()
         assert f"{name} already exists" in line
@@ -93,34 +93,34 @@ def test_what_is_there_is_never_written_over(shell: Shell) -> None:
 def test_an_empty_folder_is_filled(shell: Shell) -> None:
     (shell.folder / "weather").mkdir()
 
-    assert shell.look("init", "weather", "--no-spark").code == 0
+    assert shell.run_here("init", "weather", "--no-spark").code == 0
     assert (shell.folder / "weather" / "Makefile").is_file()
 
 
 def test_a_full_disk_leaves_nothing_behind(shell: Shell) -> None:
     with no_file_above(1000):
-        said = shell.look("init", "weather")
+        said = shell.run_here("init", "weather")
 
     assert said.code == 1
     assert said.err.startswith("error: cannot make weather: File too large; ")
     assert list(shell.folder.iterdir()) == []
-    assert shell.look("init", "weather").code == 0
+    assert shell.run_here("init", "weather").code == 0
 
 
 def test_a_missing_java_is_said_at_once(shell: Shell) -> None:
     shell.environ |= {"JAVA_HOME": str(shell.folder)}
 
-    said = shell.look("init", "weather")
+    said = shell.run_here("init", "weather")
 
     assert said.code == 0
     [line] = said.err.splitlines()
     assert line.startswith(f"warning: Java: JAVA_HOME={shell.folder} has no bin/java")
     assert line.endswith("or remove weather and run `perago init weather --no-spark`")
-    assert shell.look("init", "plain", "--no-spark").err == ""
+    assert shell.run_here("init", "plain", "--no-spark").err == ""
 
 
 def test_others_may_read_a_project_as_far_as_its_owner_lets_them(shell: Shell) -> None:
-    shell.look("init", "weather")
+    shell.run_here("init", "weather")
     (shell.folder / "usual").mkdir()
 
     assert (shell.folder / "weather").stat().st_mode == (shell.folder / "usual").stat().st_mode
@@ -128,7 +128,7 @@ def test_others_may_read_a_project_as_far_as_its_owner_lets_them(shell: Shell) -
 
 @pytest.mark.parametrize("option", [(), ("--no-spark",)], ids=["with Spark", "without Spark"])
 def test_the_check_finds_nothing_in_a_new_project(option: tuple[str, ...], shell: Shell) -> None:
-    shell.look("init", "weather", *option)
+    shell.run_here("init", "weather", *option)
     project = Shell(shell.folder / "weather")
 
     said = project.run("check", "tasks/clean.py", "tasks/summarize.py", "workflow.json")
@@ -153,7 +153,7 @@ def test_every_word_of_the_templates_is_filled_in(spark: bool) -> None:
 def test_a_new_project_passes_formatter_linter_and_strict_types(
     option: tuple[str, ...], shell: Shell
 ) -> None:
-    shell.look("init", "weather", *option)
+    shell.run_here("init", "weather", *option)
     rules = "E,F,W,I,B,UP,SIM,C4,PT,RUF"
     for tool in (
         ("ruff", "format", "--isolated", "--check", "."),

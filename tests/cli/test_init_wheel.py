@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.built_wheel import CHECKOUT, SITE_PACKAGES, Environment, build_wheel, install
+from tests.support.docs.wheels import ROOT, SITE_PACKAGES, Environment, build_wheel, install
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
 
 
 def test_the_wheel_holds_every_template(wheel: Path) -> None:
-    templates = {path.name for path in (CHECKOUT / "src/perago/runtime/templates").iterdir()}
+    templates = {path.name for path in (ROOT / "src/perago/runtime/templates").iterdir()}
     with zipfile.ZipFile(wheel) as archive:
         shipped = {Path(name).name for name in archive.namelist() if "/runtime/templates/" in name}
 
@@ -56,7 +56,7 @@ def test_a_new_project_is_tested_and_run(
     assert ("weather_2_clean" in history, "weather_2_summarize" in history) == (True, True)
 
 
-class TestWithoutWhatItNeeds:
+class TestMissingRequirements:
     """The Makefile where something is not installed: it says so in a line, or installs it."""
 
     @pytest.fixture

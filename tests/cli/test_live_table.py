@@ -27,7 +27,7 @@ class SlowLine:
         yield Text("a line")
 
 
-def test_a_table_waits_until_a_line_that_has_looked_for_it_is_written(
+def test_a_table_waits_until_a_line_in_progress_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written, line = StringIO(), SlowLine()

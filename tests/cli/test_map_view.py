@@ -1,4 +1,4 @@
-"""What `perago map` shows while it runs, where there is no terminal."""
+"""The progress of `perago map` without a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from perago.cli.map_view import LINE_SECONDS, MOST_FAILURES, MapView
 from perago.runtime.maps.rows import RowOutcome
-from tests.support.clock import Clock
+from tests.support.worlds.clock import Clock
 
 
 def ended(number: int, reason: str = "") -> RowOutcome:

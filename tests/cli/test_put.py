@@ -35,13 +35,13 @@ class Lake:
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 
-    def look(self, *arguments: str) -> Any:
+    def run_here(self, *arguments: str) -> Any:
         done = CliRunner().invoke(app, [*arguments, "--json", *self.looking])
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 
     def files(self, ref: str = "main") -> list[str]:
-        return [entry["path"] for entry in self.look("ls", f"{self.repository}@{ref}")]
+        return [entry["path"] for entry in self.run_here("ls", f"{self.repository}@{ref}")]
 
     def refusal(self, *arguments: str) -> str:
         done = self.write(*arguments)
@@ -86,13 +86,13 @@ def folder(tmp_path: Path) -> Callable[..., str]:
 def test_only_what_changed_is_put_in_one_commit_and_what_is_gone_stays_without_delete(
     lake: Lake, folder: Callable[..., str]
 ) -> None:
-    before = lake.look("history", lake.repository)
+    before = lake.run_here("history", lake.repository)
     first = lake.written("put", lake.repository, folder(data__a="1", data__b="2"), "--message", "two files")
     (Path("in") / "data" / "b").unlink()
     second = lake.written("put", lake.repository, folder(data__a="one", data__c="3"))
     third = lake.written("put", lake.repository, "in")
 
-    commits = lake.look("history", lake.repository)
+    commits = lake.run_here("history", lake.repository)
     assert (sorted(first["put"]), first["deleted"]) == (["data/a", "data/b"], [])
     assert (sorted(second["put"]), second["deleted"], second["unchanged"]) == (["data/a", "data/c"], [], 0)
     assert (third["changed"], third["commit"], third["unchanged"]) == (False, second["commit"], 2)
@@ -126,26 +126,26 @@ def test_a_branch_begins_where_it_is_told_to_and_takes_files_of_its_own(
     assert lake.written("branch", lake.repository, "again", "then")["commit"] == first
     put = lake.written("put", f"{lake.repository}@then", folder(only_then="3"))
 
-    assert lake.look("history", lake.repository, "then")[0]["id"] == put["commit"]
-    assert lake.look("history", f"{lake.repository}@then")[0]["parents"] == [first]
+    assert lake.run_here("history", lake.repository, "then")[0]["id"] == put["commit"]
+    assert lake.run_here("history", f"{lake.repository}@then")[0]["parents"] == [first]
     assert "only_then" in lake.files("then")
-    assert lake.look("history", lake.repository)[0]["id"] == second
+    assert lake.run_here("history", lake.repository)[0]["id"] == second
     assert "only_then" not in lake.files()
 
 
 def test_a_put_is_signed_and_leaves_no_branch(lake: Lake, folder: Callable[..., str]) -> None:
     done = lake.written("put", lake.repository, folder(a="1"))
 
-    head = lake.look("history", lake.repository)[0]
+    head = lake.run_here("history", lake.repository)[0]
     assert head["metadata"]["perago.logical_task_key"] == "perago-put", (
         "no retry takes it for an abandoned one"
     )
     assert head["id"] == done["commit"]
-    swept = lake.look("sweep", lake.repository, "--dry-run")["leftovers"]
+    swept = lake.run_here("sweep", lake.repository, "--dry-run")["leftovers"]
     assert swept == []
 
 
-def test_what_is_not_there_is_named_with_the_command_that_makes_it(
+def test_a_missing_repository_or_branch_is_named_with_the_command_that_creates_it(
     lake: Lake, folder: Callable[..., str]
 ) -> None:
     folder(a="1")
@@ -172,11 +172,11 @@ def test_a_missing_repository_is_named_with_those_there_are(lake: Lake, folder: 
     assert f"did you mean '{lake.repository}'? `perago put {lake.repository}x in --create" in line
 
 
-def test_what_a_lake_cannot_hold_is_refused_in_a_line_and_nothing_is_put(
+def test_a_file_that_a_lake_cannot_hold_is_refused_in_one_line_and_nothing_is_put(
     lake: Lake, tmp_path: Path, folder: Callable[..., str]
 ) -> None:
     lake.written("put", lake.repository, folder(data__a="1"))
-    head = lake.look("history", lake.repository)[0]["id"]
+    head = lake.run_here("history", lake.repository)[0]["id"]
     cases: list[tuple[Callable[[Path], object], tuple[str, ...], str]] = [
         (lambda at: None, (), "it holds no files"),
         (lambda at: None, ("--delete",), "it holds no files"),
@@ -201,7 +201,7 @@ def test_what_a_lake_cannot_hold_is_refused_in_a_line_and_nothing_is_put(
     assert "is among lakeFS's actions" in lake.refusal("put", lake.repository, "actions")
     assert "it is not a folder" in lake.refusal("put", lake.repository, "case-7/x")
     assert "there is no such folder" in lake.refusal("put", lake.repository, "nowhere")
-    assert lake.look("history", lake.repository)[0]["id"] == head
+    assert lake.run_here("history", lake.repository)[0]["id"] == head
 
 
 def test_a_branch_that_is_there_and_a_name_that_is_perago_s_are_refused(lake: Lake) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import HEAD
-from tests.support.commands import Shell
-from tests.support.mistakes import Mistake, is_told
+from tests.support.processes.command_errors import CommandError, check_reported
+from tests.support.processes.commands import Shell
 
 TASKS = """
 CONTROLS = TaskControls(retry=RetryPolicy(count=0), timeout=TimeoutPolicy(seconds=3600, response_seconds=600))
@@ -93,7 +93,7 @@ def test_a_workflow_in_python_runs_with_its_fork_and_its_switch(shell: Shell) ->
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_the_workflow_it_was_started_with_and_starts_again_at_a_step(shell: Shell) -> None:
+def test_a_run_resumes_with_the_workflow_it_was_started_with_and_reruns_from_a_step(shell: Shell) -> None:
     two_modules(shell)
     (shell.folder / "fail").touch()
     assert shell.run(*RUN, *GIVEN).code == 1
@@ -113,7 +113,7 @@ def test_a_run_goes_on_with_the_workflow_it_was_started_with_and_starts_again_at
 
 
 @pytest.mark.slow
-def test_going_on_with_the_same_source_says_nothing_of_changes(shell: Shell) -> None:
+def test_resuming_with_the_same_source_reports_no_changes(shell: Shell) -> None:
     two_modules(shell)
     (shell.folder / "fail").touch()
     assert shell.run(*RUN, *GIVEN).code == 1
@@ -137,7 +137,7 @@ def test_tasks_and_workflow_may_share_a_module_and_what_the_client_logs_is_not_s
 def test_a_workflow_is_checked_and_named_as_it_was_given(shell: Shell) -> None:
     one_module(shell)
 
-    said = shell.look(*CHECK)
+    said = shell.run_here(*CHECK)
 
     assert (said.code, said.err) == (0, "")
     assert said.out.endswith("plays\n  workflow   flows.py:plays\n  steps      8\n")
@@ -145,11 +145,11 @@ def test_a_workflow_is_checked_and_named_as_it_was_given(shell: Shell) -> None:
 
 def test_a_workflow_is_registered_once_however_often_its_module_is_executed(shell: Shell) -> None:
     one_module(shell)
-    first = shell.look("register", "--local", "flows.py", "flows.py:plays")
+    first = shell.run_here("register", "--local", "flows.py", "flows.py:plays")
     # A list of steps gets a random name from the client whenever the module is executed.
     one_module(shell, more="\n# the same\n")
 
-    again = shell.look("register", "--local", "flows.py", "flows.py:plays")
+    again = shell.run_here("register", "--local", "flows.py", "flows.py:plays")
 
     assert "workflow plays version 1: created" in first.out, first.err
     assert "workflow plays version 1: unchanged" in again.out, again.err
@@ -172,10 +172,10 @@ def test_a_real_conductor_takes_a_workflow_in_python_and_counts_it_as_unchanged_
     one_module(shell, name=name)
     file = shell.folder / "flows.py"
     file.write_text(file.read_text().replace('@task(name="', f'@task(name="{name}_'))
-    created = shell.look("register", "--yes", "flows.py", "flows.py:plays")
+    created = shell.run_here("register", "--yes", "flows.py", "flows.py:plays")
     file.write_text(file.read_text() + "\n# the same\n")
 
-    again = shell.look("register", "--yes", "flows.py", "flows.py:plays")
+    again = shell.run_here("register", "--yes", "flows.py", "flows.py:plays")
 
     assert f"workflow {name} version 1: created" in created.out, created.err
     assert f"workflow {name} version 1: unchanged" in again.out, again.err
@@ -191,11 +191,11 @@ def test_a_real_conductor_takes_a_workflow_in_python_and_counts_it_as_unchanged_
 def told(
     more: str, what: str, remedy: str, *, where: str = "flows.py:", command: tuple[str, ...] = CHECK
 ) -> Any:
-    return more, Mistake(command, where, what, remedy)
+    return more, CommandError(command, where, what, remedy)
 
 
 FROM_INPUT = 'step(clean, "third", workspace=INPUT_WORKSPACE, params=Params(stem="c"))'
-MISTAKES = {
+ERRORS = {
     "a misspelt name": told(
         "",
         "flows.py has no 'plyas'",
@@ -271,12 +271,12 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_line_that_says_what_where_and_what_to_do(name: str, shell: Shell) -> None:
-    more, diagnostic = MISTAKES[name]
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_is_one_line_with_cause_place_and_remedy(name: str, shell: Shell) -> None:
+    more, diagnostic = ERRORS[name]
     one_module(shell, more=more)
     (shell.folder / "only.py").write_text(
         'from perago.workflow import new_workflow\nplays = new_workflow("p")\n'
     )
 
-    is_told(diagnostic, shell.look(*diagnostic.command), shell.folder)
+    check_reported(diagnostic, shell.run_here(*diagnostic.command), shell.folder)

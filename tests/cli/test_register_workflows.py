@@ -1,4 +1,4 @@
-"""`perago register` with workflow files: what it shows, what is there afterwards, and which mistakes it names."""
+"""`perago register` with workflow files: its output, the registered workflows, and the errors it reports."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_steps_in_another_order_are_a_change(known_tasks: Path) -> None:
     ]
 
 
-def test_another_version_is_another_workflow(known_tasks: Path) -> None:
+def test_a_new_version_is_registered_beside_the_old_one(known_tasks: Path) -> None:
     register("--local", write(known_tasks, flow(step("one"))))
 
     second = register("--local", "--json", write(known_tasks, flow(step("two"), version=2)))
@@ -140,7 +140,7 @@ def test_another_version_is_another_workflow(known_tasks: Path) -> None:
     assert first.stdout == "workflow flow version 1: unchanged\n"
 
 
-MISTAKES = {
+ERRORS = {
     "no such file": (None, "there is no file flow.json"),
     "no JSON": ("{", "flow.json is not JSON: Expecting property name"),
     "a list": ([], "flow.json must hold one JSON object, {…}, and holds a list"),
@@ -176,8 +176,8 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("definition", "line"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_one_line_and_nothing_is_registered(folder: Path, definition: Any, line: str) -> None:
+@pytest.mark.parametrize(("definition", "line"), ERRORS.values(), ids=ERRORS)
+def test_an_error_is_one_line_and_nothing_is_registered(folder: Path, definition: Any, line: str) -> None:
     if definition is not None:
         write(folder, definition)
 

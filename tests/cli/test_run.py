@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import run_perago
+from tests.support.processes.commands import run_perago
 
 TASKS = """
 import os, time
@@ -233,7 +233,7 @@ def test_a_task_that_no_module_declares_is_named_before_anything_runs(shell: She
 
 
 @pytest.mark.slow
-def test_a_workflow_with_mistakes_is_refused_with_all_of_them_before_anything_is_written(
+def test_a_workflow_with_errors_is_refused_with_all_of_them_before_anything_is_written(
     shell: Shell,
 ) -> None:
     shell.write_workflow({"txet": "x", "fail_first": "yes"})
@@ -303,7 +303,7 @@ def _wait_for_try(shell: Shell, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_resume(shell: Shell) -> None:
+def test_a_killed_run_continues_with_resume(shell: Shell) -> None:
     shell.write_workflow({"wait_for": str(shell.folder / "go")})
     process = shell.start(*FIRST)
     _wait_for_try(shell, 1)

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.clock import eventually
-from tests.support.commands import WAIT_SECONDS, run_perago
+from tests.support.processes.commands import WAIT_SECONDS, run_perago
+from tests.support.worlds.clock import eventually
 
 TASKS = """
 import multiprocessing, os, time
@@ -144,9 +144,7 @@ def brief(ended: dict[str, Any]) -> list[tuple[str, str, int]]:
 
 class TestResume:
     @pytest.mark.slow
-    def test_a_failed_run_goes_on_from_the_failed_step_with_the_tasks_as_they_are_now(
-        self, desk: Desk
-    ) -> None:
+    def test_a_failed_run_resumes_at_the_failed_step_with_the_current_tasks(self, desk: Desk) -> None:
         desk.flag("fail-two").touch()
         code, _, err = desk.run(*FIRST)
         assert code == 1
@@ -262,7 +260,7 @@ class TestFromAStep:
         assert desk.head() == before
 
     @pytest.mark.slow
-    def test_where_no_run_can_start_is_told_in_one_line(self, desk: Desk) -> None:
+    def test_a_step_where_no_run_can_start_is_reported_in_one_line(self, desk: Desk) -> None:
         fork = {
             "name": "fork",
             "taskReferenceName": "fork",
@@ -291,7 +289,7 @@ class TestFromAStep:
 
 class TestCtrlC:
     @pytest.mark.slow
-    def test_once_finishes_the_step_and_the_hint_goes_on_with_the_next(self, desk: Desk) -> None:
+    def test_interrupting_once_finishes_the_step_and_the_hint_resumes_with_the_next(self, desk: Desk) -> None:
         hold = desk.flag("hold-two")
         hold.touch()
         code, shown = self._at_a_terminal(desk, told=hold.unlink)
@@ -313,7 +311,7 @@ class TestCtrlC:
         assert desk.tries() == ["one", "two", "two", "three"]
 
     def _at_a_terminal(self, desk: Desk, *, told: Callable[[], None] | None) -> tuple[int, str]:
-        """Run on a terminal, press Ctrl-C at step two, and when told so do `told`, or press it again."""
+        """Run on a terminal and press Ctrl-C at step two; once the run confirms, call `told`, or press it again."""
         master, slave = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-c", AT_A_TERMINAL, *FIRST],
@@ -355,7 +353,7 @@ class TestCtrlC:
 
 @pytest.fixture
 def real_desk(desk: Desk, lakefs_server: Any, conductor_server: Any) -> Desk:
-    """The same on the real servers, with names of its own."""
+    """The same on the real servers, with unique names."""
     mark = uuid.uuid4().hex[:12]
     desk.environment |= {
         "LAKECTL_SERVER_ENDPOINT_URL": lakefs_server.url,
@@ -375,7 +373,7 @@ def real_desk(desk: Desk, lakefs_server: Any, conductor_server: Any) -> Desk:
 
 class TestOnTheRealServers:
     @pytest.mark.slow
-    def test_a_failed_run_goes_on_and_starts_at_no_step(self, real_desk: Desk) -> None:
+    def test_a_failed_run_resumes_but_cannot_start_at_a_step(self, real_desk: Desk) -> None:
         real_desk.flag("fail-two").touch()
         assert real_desk.run(*real_desk.first())[0] == 1
         real_desk.flag("fail-two").unlink()
@@ -393,7 +391,7 @@ class TestOnTheRealServers:
         ]
 
     @pytest.mark.slow
-    def test_a_killed_run_of_a_task_without_retries_goes_on_when_the_lease_has_run_out(
+    def test_a_killed_run_of_a_task_without_retries_resumes_when_the_lease_has_run_out(
         self, real_desk: Desk
     ) -> None:
         hold = real_desk.flag("hold-two")

@@ -1,4 +1,4 @@
-"""What is shown of a workflow while it goes on, without a terminal, and at its end."""
+"""The progress of a workflow without a terminal, and its summary at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def state(*tasks: TaskState, status: str = "RUNNING", reason: str | None = None)
     return WorkflowState("wf", status, reason, {"rows": None}, tasks, name="flow", started=10.0, ended=15.0)
 
 
-class TestWhileItGoesOn:
+class TestWhileRunning:
     def test_an_attempts_reason_is_shown_when_another_follows_and_once(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -79,7 +79,7 @@ class TestAtTheEnd:
         lines = [line for line, _ in summary(ended, [LoggedAttempt(done)])]
         assert lines[-2:] == ["workflow flow: TIMED_OUT in 5.0 s", "  the workflow took too long"]
 
-    def test_what_was_published_comes_with_the_files_that_it_took(self) -> None:
+    def test_a_publication_is_shown_with_its_number_of_files(self) -> None:
         workspace = {"repository": "songs", "branch": "main", "ref": "abc"}
         done = replace(TASK, status="COMPLETED", ended=11.0, output={"workspace": workspace})
         attempt = LoggedAttempt(done, records=[AttemptRecord("e", "COMPLETED", changed=2)])

@@ -1,4 +1,4 @@
-"""What people see of runs: while they go on, and afterwards with `runs`, `show` and `logs`."""
+"""Runs as users see them: while they run, and afterwards with `runs`, `show` and `logs`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.clock import eventually
-from tests.support.commands import Shell
-from tests.support.sources import OUR_FILES
+from tests.support.docs.sources import OUR_FILES
+from tests.support.processes.commands import Shell
+from tests.support.worlds.clock import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -134,17 +134,17 @@ class TestRun:
         assert "clean: COMPLETED after " in said.err
         assert "cleaning" in shell.run("logs").out
 
-    def test_a_body_that_is_killed_is_seen_wherever_people_look(self, shell: Shell) -> None:
+    def test_a_killed_body_is_visible_in_every_view(self, shell: Shell) -> None:
         said = shell.run(*RUN, "--import", "songs=in", *given(die=True))
         assert said.code == 1
         assert "load | loading" in said.err
         assert "the executor of load at step 'body' died: signal SIGKILL" in said.err
         assert said.err.count("died: ") == 2
         assert "signal SIGKILL" in said.out
-        assert "load (retry 1) | loading" in shell.look("logs").out
-        assert "signal SIGKILL" in shell.look("logs", "load").err
-        assert "signal SIGKILL" in shell.look("show").out
-        assert "load (retry 1): " in shell.look("runs").out
+        assert "load (retry 1) | loading" in shell.run_here("logs").out
+        assert "signal SIGKILL" in shell.run_here("logs", "load").err
+        assert "signal SIGKILL" in shell.run_here("show").out
+        assert "load (retry 1): " in shell.run_here("runs").out
 
     def test_on_a_terminal_lines_stand_above_a_table_as_they_were_printed(self, shell: Shell) -> None:
         shown = shell.on_a_terminal(*RUN, "--import", "songs=in", *given(fail=True))
@@ -203,7 +203,7 @@ class TestRun:
         assert (shell.folder / "here" / ".gitignore").read_text() == "*\n"
 
 
-class TestLooking:
+class TestInspect:
     def test_runs_are_listed_newest_first_with_what_failed(self, two_runs: tuple[Shell, Any, Any]) -> None:
         shell, good, bad = two_runs
         first, second = shell.run("runs").out.splitlines()
@@ -217,7 +217,7 @@ class TestLooking:
             (bad["run"], "FAILED", ""),
             (good["run"], "COMPLETED", ""),
         ]
-        assert bad["run"] in shell.look("runs", "--limit", "1").out
+        assert bad["run"] in shell.run_here("runs", "--limit", "1").out
 
     def test_show_has_attempts_times_checks_bytes_and_output(self, two_runs: tuple[Shell, Any, Any]) -> None:
         shell, good, _ = two_runs
@@ -232,7 +232,7 @@ class TestLooking:
         ):
             assert part in said.out
         assert f"log: {good['log']}" in said.err
-        assert shell.look("show", good["workflow_id"]).out == said.out
+        assert shell.run_here("show", good["workflow_id"]).out == said.out
 
     def test_show_without_a_name_shows_the_newest_run_with_its_reasons(
         self, two_runs: tuple[Shell, Any, Any]
@@ -260,9 +260,9 @@ class TestLooking:
                 assert lines.count(f"{who} | {line}") == 1
         assert OUR_FILES not in said.out
         assert "load (retry 1): FAILED" in said.err
-        assert shell.look("logs", good["run"], "load").out == "load | loading \n"
-        assert shell.look("logs", "load").out == shell.look("logs", bad["run"], "load").out
-        assert shell.look("logs", good["run"], "--follow").out == shell.look("logs", good["run"]).out
+        assert shell.run_here("logs", good["run"], "load").out == "load | loading \n"
+        assert shell.run_here("logs", "load").out == shell.run_here("logs", bad["run"], "load").out
+        assert shell.run_here("logs", good["run"], "--follow").out == shell.run_here("logs", good["run"]).out
         assert {line["retry_count"] for line in shell.data("logs", bad["run"], "load")} == {0, 1}
 
     @pytest.mark.parametrize(
@@ -277,11 +277,11 @@ class TestLooking:
             (("show", "--remote", "x"), "Conductor is not configured: set CONDUCTOR_SERVER_URL"),
         ],
     )
-    def test_what_is_not_there_is_told_in_words(
+    def test_a_missing_run_is_reported_in_words(
         self, two_runs: tuple[Shell, Any, Any], arguments: tuple[str, ...], told: str
     ) -> None:
         shell, _, _ = two_runs
-        said = shell.look(*arguments)
+        said = shell.run_here(*arguments)
         assert said.code != 0
         assert told in " ".join(said.err.replace("│", " ").split())
         assert "Traceback" not in said.err
@@ -290,50 +290,52 @@ class TestLooking:
         self, two_runs: tuple[Shell, Any, Any]
     ) -> None:
         shell, good, _ = two_runs
-        said = shell.look("logs", good["run"], "laod")
+        said = shell.run_here("logs", good["run"], "laod")
         assert said.code == 1
         assert (
             "this run has not reached a step 'laod'; its steps so far: clean, load; did you mean 'load'?"
             in said.err
         )
 
-    def test_looking_makes_nothing(self, tmp_path: Path) -> None:
+    def test_inspecting_creates_nothing(self, tmp_path: Path) -> None:
         shell = Shell(tmp_path)
         for arguments in (("runs",), ("show",), ("logs",), ("runs", "prune", "--yes", "--older-than", "0s")):
-            shell.look(*arguments)
+            shell.run_here(*arguments)
         assert list(tmp_path.iterdir()) == []
 
 
-class TestARunThatGoesOn:
-    def test_it_is_followed_never_pruned_and_shown_as_stopped_when_its_process_is_killed(
+class TestARunningRun:
+    def test_a_running_run_is_followed_never_pruned_and_shown_as_stopped_when_its_process_is_killed(
         self, shell: Shell
     ) -> None:
         process = shell.start(*RUN, "--import", "songs=in", *given(wait_for=str(shell.folder / "go")))
-        eventually(lambda: "load | loading" in shell.look("logs").out, "the second step prints")
+        eventually(lambda: "load | loading" in shell.run_here("logs").out, "the second step prints")
         (row,) = shell.data("runs")
         assert (row["status"], row["resume"]) == ("RUNNING", "")
-        assert "status RUNNING" in shell.look("show").out
-        assert "keep: it is running" in shell.look("runs", "prune", "--yes", "--older-than", "0s").out
+        assert "status RUNNING" in shell.run_here("show").out
+        assert "keep: it is running" in shell.run_here("runs", "prune", "--yes", "--older-than", "0s").out
 
         process.send_signal(signal.SIGKILL)
         process.communicate()
         resume = f"perago run --resume {row['id']} --root {shell.folder / '.perago'}"
-        assert shell.look("runs").out.rstrip().endswith(f"stopped; {resume}")
-        assert f"status stopped; {resume}" in shell.look("show").out
+        assert shell.run_here("runs").out.rstrip().endswith(f"stopped; {resume}")
+        assert f"status stopped; {resume}" in shell.run_here("show").out
         # A look changes nothing: the attempt is still as the dead process left it.
         assert shell.data("show")["tasks"][-1]["status"] == "IN_PROGRESS"
         assert shell.run("logs", "--follow").out.endswith("load | loading \n")
 
         (shell.folder / "go").touch()
         resumed = shell.start("run", "--resume", row["id"])
-        eventually(lambda: "RUNNING" in shell.look("show").out or resumed.poll() is not None, "it goes on")
+        eventually(
+            lambda: "RUNNING" in shell.run_here("show").out or resumed.poll() is not None, "it goes on"
+        )
         follower = shell.start("logs", row["id"], "--follow")
         assert follower.communicate(timeout=120)[0].endswith("load (retry 1) | loading \n")
         assert resumed.wait(120) == 0
         resumed.communicate()
-        assert json.loads(shell.look("runs", "--json").out)[0]["status"] == "COMPLETED"
+        assert json.loads(shell.run_here("runs", "--json").out)[0]["status"] == "COMPLETED"
 
-        said = shell.look("runs", "prune", "--yes", "--older-than", "0s")
+        said = shell.run_here("runs", "prune", "--yes", "--older-than", "0s")
         assert said.out.splitlines()[-1] == "1 removed, 0 kept"
-        assert json.loads(shell.look("runs", "--json").out) == []
+        assert json.loads(shell.run_here("runs", "--json").out) == []
         assert list((shell.folder / ".perago" / "runs").iterdir()) == []

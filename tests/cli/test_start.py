@@ -24,7 +24,7 @@ from perago.cli import app
 from perago.runtime.registration import apply_changes, plan_changes
 from perago.runtime.root.state_dir import locked_root
 from perago.settings import LAKEFS_NAMES, load_settings
-from tests.support.scripted_server import Answer, Request, scripted
+from tests.support.servers.scripted_server import Answer, Request, scripted
 
 Module = Callable[[str, str], str]
 SERVERS = ("CONDUCTOR_SERVER_URL", *LAKEFS_NAMES)
@@ -64,7 +64,7 @@ def test_without_lakefs_it_says_what_to_set(target: str) -> None:
     )
 
 
-def test_with_half_of_the_lakefs_settings_it_says_which_are_missing(target: str) -> None:
+def test_half_of_the_lakefs_settings_is_an_error_that_names_the_missing_ones(target: str) -> None:
     assert "set LAKECTL_CREDENTIALS_ACCESS_KEY_ID" in error_of(
         start(target, LAKECTL_SERVER_ENDPOINT_URL="http://l")
     )
@@ -217,7 +217,7 @@ def test_a_worker_serves_its_health_and_drains_on_a_signal(target: str, tmp_path
 
 
 def page(port: int, path: str) -> str:
-    """The page, as soon as somebody serves it."""
+    """Return the page as soon as it is served."""
     for _ in range(1200):
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:

@@ -1,4 +1,4 @@
-"""What `perago start --engine spark` refuses before Spark starts."""
+"""Refusals of `perago start --engine spark` before Spark starts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Shell
+from tests.support.processes.commands import Shell
 
-TASKS = str(Path(__file__).parents[1] / "support" / "map_tasks.py")
+TASKS = str(Path(__file__).parents[1] / "support" / "tasks" / "map_tasks.py")
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def shell(tmp_path: Path) -> Shell:
 
 
 def test_files_for_executors_need_the_engine_that_has_some(shell: Shell) -> None:
-    said = shell.look("start", TASKS, "--local", "--py-files", TASKS)
+    said = shell.run_here("start", TASKS, "--local", "--py-files", TASKS)
 
     assert said.code == 2
     assert "add --engine spark" in said.err
@@ -34,7 +34,7 @@ def test_embedded_servers_are_refused_where_executors_do_not_share_their_folder(
 
 
 def test_a_file_that_is_not_there_is_named(shell: Shell) -> None:
-    said = shell.look("start", TASKS, "--local", "--engine", "spark", "--py-files", "app.zip")
+    said = shell.run_here("start", TASKS, "--local", "--engine", "spark", "--py-files", "app.zip")
 
     assert said.code == 2
     assert "app.zip" in said.err

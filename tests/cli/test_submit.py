@@ -1,4 +1,4 @@
-"""`perago submit`, as a user calls it: what it starts, what it says, and each mistake in one line."""
+"""`perago submit` as a user runs it: what it starts, what it prints, and each error in one line."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_workflow_is_started_from_the_head_of_its_branch(root: Path) -> None:
     orchestrator.close()
 
 
-def test_as_json_it_says_what_was_started(root: Path) -> None:
+def test_submit_in_json_names_the_started_workflow(root: Path) -> None:
     told = json.loads(local(*GOOD, "--version", "2", "--json").stdout)
 
     assert (told["name"], told["version"], told["input"]["text"]) == ("flow", 2, "la")
@@ -160,7 +160,7 @@ def test_an_input_that_nothing_reads_is_warned_about_and_it_starts(root: Path) -
 
 INPUT = "nothing was started: step 'one': "
 REGISTER = "register it with `perago register WORKFLOW.json --local --root r`"
-MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
+ERRORS: dict[str, tuple[tuple[str, ...], str]] = {
     "a misspelt name": (
         ("flwo",),
         f"no workflow 'flwo' is registered on embedded:{{root}}/orchestrator.db; did you mean 'flow'? Or {REGISTER}",
@@ -228,8 +228,8 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-@pytest.mark.parametrize(("arguments", "line"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_is_one_line_and_nothing_is_started(
+@pytest.mark.parametrize(("arguments", "line"), ERRORS.values(), ids=ERRORS)
+def test_an_error_is_one_line_and_nothing_is_started(
     root: Path, arguments: tuple[str, ...], line: str
 ) -> None:
     done = local(*arguments)
@@ -278,7 +278,7 @@ def test_without_a_server_it_says_what_to_set(folder: Path) -> None:
 
 @contextmanager
 def process(folder: Path, *arguments: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-    """A command of perago in a process of its own, ended afterwards."""
+    """Run a command of perago in a new process, and end it afterwards."""
     started = subprocess.Popen(
         [sys.executable, "-m", "perago", *arguments],
         cwd=folder,
@@ -352,7 +352,7 @@ def real(
     conductor_server.call("DELETE", f"/metadata/taskdefs/{name}")
 
 
-def test_a_mistake_in_the_input_starts_nothing_on_a_real_conductor(
+def test_an_error_in_the_input_starts_nothing_on_a_real_conductor(
     real: str, conductor_server: Any, lakefs_repository: str
 ) -> None:
     where = ("--workspace", lakefs_repository)

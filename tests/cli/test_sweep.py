@@ -21,7 +21,7 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.names import claim_branch_name, replaced_tag_name, staging_branch_name
 from perago.protocol.outcome import Outcome
 from tests.conftest import ConductorServer, LakefsServer
-from tests.support.lakefs import lakefs_lake
+from tests.support.servers.lakefs import lakefs_lake
 
 NAMES = (
     "LAKECTL_SERVER_ENDPOINT_URL",
@@ -38,7 +38,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def actions(*arguments: str) -> dict[str, str]:
-    """What the command says it did with each name."""
+    """Return what the command reports for each name."""
     code, text = run("--json", *arguments)
     assert code == 0, text
     return {row["name"]: row["action"] for row in json.loads(text)["leftovers"]}
@@ -116,7 +116,7 @@ class TestEmbedded:
         assert code == 0
         assert text.splitlines()[-1] == "2 would be removed, 0 kept"
 
-    def test_it_tells_what_it_did_and_why(self, root: Path) -> None:
+    def test_sweep_reports_what_it_did_and_why(self, root: Path) -> None:
         over = self.leave(root, root / "orchestrator.db", over=True)
         running = self.leave(root, root / "orchestrator.db", over=False)
         code, text = run("songs")
@@ -148,7 +148,7 @@ class TestEmbedded:
             assert row["task_id"] in row["name"]
         assert {row["kind"] for row in said["leftovers"]} == {"staging", "claim"}
 
-    def test_tags_go_only_by_name_and_age(self, root: Path) -> None:
+    def test_tags_are_removed_only_by_name_and_age(self, root: Path) -> None:
         attempt = Attempt("w", "11111111-2222-3333-4444-555555555555", "r", "t", 0, 0, 0)
         with closing(LocalLake(root / "lake")) as lake:
             head = lake.head("songs", "main").id
@@ -161,7 +161,7 @@ class TestEmbedded:
         assert code == 2
         assert "--older-than" in text
 
-    def test_what_is_wrong_is_said(self, root: Path) -> None:
+    def test_an_error_is_reported(self, root: Path) -> None:
         code, text = run("no-such-repository")
         assert code == 1
         assert text.startswith("error: ")
@@ -208,7 +208,9 @@ class TestRealServers:
         assert on_lakefs(lakefs_repository) == dict.fromkeys(kept, "removed")
         assert lake.branches(lakefs_repository, "perago-") == []
 
-    def test_what_conductor_does_not_know_goes_by_its_age(self, lake: Lake, lakefs_repository: str) -> None:
+    def test_branches_of_tasks_unknown_to_conductor_are_removed_by_age(
+        self, lake: Lake, lakefs_repository: str
+    ) -> None:
         task = str(uuid.uuid4())
         hour_ago = round((time.time() - 3600) * 1000)
         attempt = Attempt(str(uuid.uuid4()), task, "r", "t", 0, 0, 0, scheduled_time=hour_ago)
@@ -221,7 +223,7 @@ class TestRealServers:
         )
         assert on_lakefs(lakefs_repository, "--older-than", "30m") == {claim: "removed"}
 
-    def test_without_a_repository_all_are_looked_into(
+    def test_without_a_repository_all_are_swept(
         self, lake: Lake, conductor: Orchestrator, lakefs_repository: str
     ) -> None:
         ended = an_attempt(conductor).attempt

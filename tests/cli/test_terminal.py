@@ -1,4 +1,4 @@
-"""What bodies print, reasons, messages and names do not control the terminal of whoever looks at them."""
+"""Output of bodies, reasons, messages and names never control the reader's terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Shell
+from tests.support.processes.commands import Shell
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ def own(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[mAKlh]|\r", "", text)
 
 
-def test_a_run_and_who_looks_at_it_show_what_a_body_says_and_obey_none_of_it(tmp_path: Path) -> None:
+def test_a_run_and_its_inspection_show_a_bodys_output_and_obey_none_of_it(tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "flow.json").write_text(json.dumps(FLOW))
     shell = Shell(tmp_path)
@@ -106,7 +106,7 @@ def test_an_object_s_bytes_are_as_they_are_in_a_pipe_and_control_no_terminal(tmp
     shell = Shell(tmp_path)
     assert shell.run("put", "songs", "in", "--create").code == 0
 
-    assert shell.look("cat", "songs", "a.txt").out.startswith(f"é one{CLEAR}{TITLE}\n")
+    assert shell.run_here("cat", "songs", "a.txt").out.startswith(f"é one{CLEAR}{TITLE}\n")
     text = shell.on_a_terminal("cat", "songs", "a.txt").out
     assert "é one\n\x1b[31mtwo" in text.replace("\r\n", "\n")
     assert CLEAR not in text

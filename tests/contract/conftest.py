@@ -12,7 +12,7 @@ from perago.orchestrator.base import Orchestrator
 from tests.conftest import ON_ONE
 from tests.contract.lakes import LAKES, OpenLake
 from tests.contract.orchestrators import ORCHESTRATORS, Line
-from tests.support.lake_work import Work
+from tests.support.worlds.lake_work import Work
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -15,7 +15,7 @@ import pytest
 from perago.lake.base import Lake
 from perago.lake.local.lake import LocalLake
 from tests.conftest import fresh_repository
-from tests.support.lakefs import lakefs_lake
+from tests.support.servers.lakefs import lakefs_lake
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class OpenLake:
 
 @dataclass(frozen=True, slots=True)
 class LakeUnderTest:
-    """How to open one kind of lake; `request` reaches the fixtures it depends on."""
+    """A kind of lake and how to open it; `request` reaches the fixtures it depends on."""
 
     open: Callable[[pytest.FixtureRequest], AbstractContextManager[OpenLake]]
     marks: tuple[pytest.MarkDecorator, ...] = ()

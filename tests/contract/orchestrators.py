@@ -26,7 +26,7 @@ LONGEST_WAIT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class OrchestratorUnderTest:
-    """How to open one kind of orchestrator; `request` reaches the fixtures it depends on."""
+    """A kind of orchestrator and how to open it; `request` reaches the fixtures it depends on."""
 
     open: Callable[[pytest.FixtureRequest], AbstractContextManager[Orchestrator]]
     marks: tuple[pytest.MarkDecorator, ...] = ()
@@ -57,7 +57,7 @@ ORCHESTRATORS: dict[str, OrchestratorUnderTest] = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One task type and one workflow with names of their own, and the few moves most tests are made of."""
+    """A task type and a workflow with unique names, and short forms of the calls that most tests make."""
 
     orchestrator: Orchestrator
     task: str
@@ -65,7 +65,7 @@ class Line:
 
     @classmethod
     def fresh(cls, orchestrator: Orchestrator) -> Line:
-        """A line nobody else uses."""
+        """Return a line with unique names."""
         mark = uuid.uuid4().hex[:12]
         return cls(orchestrator, f"contract_task_{mark}", f"contract_workflow_{mark}")
 
@@ -149,7 +149,7 @@ class Line:
         return assignment
 
     def comes_to(self, workflow_id: str, reached: Callable[[WorkflowState], bool]) -> bool:
-        """Whether the workflow is as wanted within ten seconds."""
+        """Return whether the workflow satisfies the condition within ten seconds."""
         return any(reached(self.orchestrator.workflow(workflow_id)) for _ in _looks(10))
 
     def until(self, workflow_id: str, reached: Callable[[WorkflowState], bool]) -> WorkflowState:

@@ -1,4 +1,4 @@
-"""What every lake keeps, whatever it is made of.  No test here names a backend."""
+"""The contract of every lake.  No test here names a backend."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from perago.errors import (
     NothingToCommit,
 )
 from perago.lake.base import Lake
-from tests.support.clock import eventually
-from tests.support.lake_work import Work
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.lake_work import Work
 
 
 class TestRepositories:
@@ -54,7 +54,7 @@ class TestListing:
         assert work.paths(commit) == sorted(objects)
         assert work.paths(commit, "many/3/") == sorted(path for path in objects if "/3/" in path)
 
-    def test_one_object_is_as_the_listing_has_it(self, lake: Lake, work: Work) -> None:
+    def test_stat_of_an_object_equals_its_listing(self, lake: Lake, work: Work) -> None:
         objects = {"a/b": b"hello", "a/b/c": b"below", "a/b-c": b"beside", "d/": b"", "é": b"x"}
         commit = work.commit("main", objects)
         listed = {entry.path: entry for entry in lake.list(work.repository, commit, "")}
@@ -68,7 +68,7 @@ class TestListing:
             with pytest.raises(LakeNotFound):
                 lake.stat(work.repository, ref, path)
 
-    def test_one_object_is_found_as_it_is_on_its_branch(self, lake: Lake, work: Work) -> None:
+    def test_stat_of_an_object_on_a_branch_sees_uncommitted_changes(self, lake: Lake, work: Work) -> None:
         work.commit("main", {"a": b"1", "b": b"1"})
         work.put("main", {"a": b"three"})
         lake.delete(work.repository, "main", ["b"])
@@ -248,7 +248,7 @@ def test_a_closed_lake_has_given_its_connections_back_and_may_be_closed_and_used
     lake.close()
     lake.close()
 
-    # A library may close its sockets on a thread of its own.
+    # A library may close its sockets on another thread.
     eventually(lambda: not connections() - before, "everything is closed")
 
 

@@ -13,7 +13,7 @@ from perago.errors import (
     LakeNotFound,
 )
 from perago.lake.base import Download, Entry, Lake, Upload, Verification
-from tests.support.lake_work import Work, at_once
+from tests.support.worlds.lake_work import Work, at_once
 
 ODD_NAMES = [
     "a space.txt",
@@ -52,7 +52,7 @@ class TestBytes:
         }
         assert tuple(map(sum, zip(*moved, strict=True))) == (4, sum(map(len, objects.values())))
 
-    def test_what_a_download_leaves_to_verify_is_right_once_the_verdict_is_in(
+    def test_a_deferred_verification_confirms_the_download(
         self, lake: Lake, work: Work, tmp_path: Path
     ) -> None:
         objects = {"small": b"1", "large": bytes(range(251)) * 80_000}
@@ -196,7 +196,7 @@ class TestCreatedObjects:
             assert work.bytes_at("notes", path) == content
         assert work.paths("notes", "rows/") == ["rows/1", "rows/2"]
 
-    def test_one_that_is_there_is_a_conflict_and_stays(self, lake: Lake, work: Work) -> None:
+    def test_creating_an_existing_object_is_a_conflict_and_it_stays(self, lake: Lake, work: Work) -> None:
         work.commit("main", {"committed": b"old"})
         lake.create_branch(work.repository, "notes", "main")
         lake.create_object(work.repository, "notes", "made", b"first")
@@ -205,14 +205,14 @@ class TestCreatedObjects:
                 lake.create_object(work.repository, "notes", path, b"second")
             assert work.bytes_at("notes", path) == before
 
-    def test_one_that_was_removed_may_be_made_again(self, lake: Lake, work: Work) -> None:
+    def test_a_removed_object_may_be_created_again(self, lake: Lake, work: Work) -> None:
         work.commit("main", {"gone": b"old"})
         lake.create_branch(work.repository, "notes", "main")
         lake.delete(work.repository, "notes", ["gone"])
         lake.create_object(work.repository, "notes", "gone", b"new")
         assert work.bytes_at("notes", "gone") == b"new"
 
-    def test_of_many_at_once_one_puts_its_bytes(self, lake: Lake, work: Work) -> None:
+    def test_one_of_many_concurrent_creations_puts_its_bytes(self, lake: Lake, work: Work) -> None:
         lake.create_branch(work.repository, "notes", "main")
         for turn in range(5):
             path = f"rows/{turn}"

@@ -6,7 +6,7 @@ import pytest
 
 from perago.errors import LakeNotFound
 from perago.lake.base import Lake
-from tests.support.lake_work import Work
+from tests.support.worlds.lake_work import Work
 
 
 class TestFolder:
@@ -56,7 +56,9 @@ class TestFolder:
 
 
 class TestChanges:
-    def test_what_was_added_changed_and_removed_is_told_with_its_size(self, lake: Lake, work: Work) -> None:
+    def test_added_changed_and_removed_objects_are_listed_with_their_sizes(
+        self, lake: Lake, work: Work
+    ) -> None:
         left = work.commit("main", {"t/a": b"0", "t/b": b"0", "t/keep": b"0", "u/a": b"0"})
         right = work.edit("main", {"t/a": None, "t/b": b"11", "t/c": b"111", "u/a": b"1"})
         page = lake.changes(work.repository, left, right, prefix="t/", limit=10)

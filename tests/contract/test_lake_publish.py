@@ -1,4 +1,4 @@
-"""How every lake moves a branch: merge and relocate, with their endings.  No test here names a backend."""
+"""Moving a branch on every lake: merge and relocate, with their outcomes.  No test here names a backend."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perago.errors import (
     LandedElsewhere,
 )
 from perago.lake.base import Lake, Merge
-from tests.support.lake_work import Work, at_once
+from tests.support.worlds.lake_work import Work, at_once
 
 
 class TestMerge:
@@ -127,7 +127,7 @@ class TestMerge:
 class TestThreeWayMerge:
     """A source that was made at an earlier commit of the target: what it changed comes in, what others did stays."""
 
-    def test_both_sides_are_there_and_history_is_one_line(self, lake: Lake, work: Work) -> None:
+    def test_a_three_way_merge_has_both_sides_and_a_linear_history(self, lake: Lake, work: Work) -> None:
         base = work.commit("main", {"keep": b"0", "ours": b"0", "drop": b"0", "theirs": b"0"})
         lake.create_branch(work.repository, "side", base)
         lake.delete(work.repository, "side", ["drop"])
@@ -214,7 +214,7 @@ class TestDiffering:
     def diff_paths(self, lake: Lake, work: Work, left: str, right: str, *roots: str) -> list[str]:
         return list(lake.diff_paths(work.repository, left, right, roots))
 
-    def test_what_was_added_changed_and_deleted_is_told_in_order(self, lake: Lake, work: Work) -> None:
+    def test_added_changed_and_deleted_paths_are_listed_in_order(self, lake: Lake, work: Work) -> None:
         left = work.commit("main", {"t/a": b"0", "t/b": b"0", "t/keep": b"0", "u/a": b"0"})
         right = work.edit("main", {"t/a": None, "t/b": b"1", "t/c": b"1", "u/a": b"1"})
         for pair in ((left, right), (right, left)):

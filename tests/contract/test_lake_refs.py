@@ -10,7 +10,7 @@ from perago.errors import (
     LakeNotFound,
 )
 from perago.lake.base import Lake
-from tests.support.lake_work import Work, at_once
+from tests.support.worlds.lake_work import Work, at_once
 
 
 class TestRefs:
@@ -91,7 +91,9 @@ class TestRefs:
         with pytest.raises(LakeConflict):
             lake.create_branch(work.repository, "side", "main")
 
-    def test_of_eight_at_once_one_gets_the_branch_name(self, lake: Lake, repository: str) -> None:
+    def test_one_of_eight_concurrent_creations_gets_the_branch_name(
+        self, lake: Lake, repository: str
+    ) -> None:
         for round_ in range(3):
             name = f"perago-claim-{round_}"
             ends = at_once(8, lambda _, name=name: lake.create_branch(repository, name, "main"))

@@ -1,4 +1,4 @@
-"""What every orchestrator keeps of an attempt, whatever it is made of.  No test here names a backend."""
+"""The contract of every orchestrator about attempts.  No test here names a backend."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TestPolling:
         assert line.orchestrator.poll(line.task, worker_id=WORKER, count=1, wait_seconds=0) == []
 
 
-class TestWhatIsWaiting:
+class TestQueuedTasks:
     def test_a_task_that_can_be_taken_is_waiting_and_stays_so_until_it_is_taken(self, line: Line) -> None:
         line.begin()
         names = [f"{line.task}_of_nobody", line.task]
@@ -147,7 +147,7 @@ class TestCompleting:
         assert "no use" in str(state.reason)
         assert brief(state.tasks) == [("only", "FAILED_WITH_TERMINAL_ERROR", 0)]
 
-    def test_an_optional_step_that_fails_lets_the_workflow_go_on(self, line: Line) -> None:
+    def test_an_optional_step_that_fails_does_not_stop_the_workflow(self, line: Line) -> None:
         line.define([line.step("may", optional=True), line.step("must", {"after": "${may.status}"})])
         workflow_id = line.start()
         line.send(line.take_one(), "FAILED_WITH_TERMINAL_ERROR", reason="never mind")
@@ -170,7 +170,7 @@ class TestLeases:
         assert (second.attempt.task_id, second.attempt.retry_count) == (state.tasks[1].task_id, 1)
 
     @pytest.mark.slow
-    def test_a_late_result_is_not_accepted_and_the_retry_goes_on(self, line: Line) -> None:
+    def test_a_late_result_is_not_accepted_and_the_retry_continues(self, line: Line) -> None:
         workflow_id = line.begin(taskdef={"responseTimeoutSeconds": 1})
         late = line.take_one()
         line.until(workflow_id, lambda state: brief(state.tasks)[0] == ("only", "TIMED_OUT", 0))

@@ -1,4 +1,4 @@
-"""What every orchestrator keeps of definitions and does with workflows.  No test here names a backend."""
+"""Definitions and workflows on every orchestrator.  No test here names a backend."""
 
 from __future__ import annotations
 

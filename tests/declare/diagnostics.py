@@ -47,7 +47,7 @@ def spec(value: str) -> str:
     return told(workspace=f"WorkspaceSpec({value})") + OK_WORKSPACE
 
 
-MISTAKES: dict[str, tuple[str, str]] = {
+DIAGNOSTICS: dict[str, tuple[str, str]] = {
     # signature
     "no parameters": (
         FREE + "def t() -> R: ...",
@@ -132,7 +132,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "parameter 'metrics': is not supported: Perago counts attempts itself, and a task body records its own "
         "metrics with OpenTelemetry",
     ),
-    # what the decorator is told
+    # the decorator's arguments
     "metrics": (told(metrics="object()") + OK, "metrics: is not supported"),
     "an unknown field": (told(speed="3") + OK, "speed = 3: is not a field of @task, which has name,"),
     "an empty name": (told(name="''") + OK, "name = '': must be text and not blank"),

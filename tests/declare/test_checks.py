@@ -141,7 +141,7 @@ def raising(error: Exception) -> Check:
         ("post", TaskFailed("odd"), TaskFailed),
     ],
 )
-def test_what_a_callable_raises_ends_in_the_family_of_its_phase(
+def test_an_exception_of_a_callable_becomes_the_error_of_its_phase(
     phase: Phase, raised: Exception, family: type[Exception], tmp_path: Path
 ) -> None:
     with pytest.raises(family) as caught:
@@ -214,7 +214,7 @@ def test_every_check_says_what_it_found_up_to_the_one_that_fails(tmp_path: Path)
     assert not failed[1]
 
 
-def test_what_an_author_raises_in_a_check_on_purpose_is_found_too(tmp_path: Path) -> None:
+def test_an_intended_error_of_an_authors_check_is_found_too(tmp_path: Path) -> None:
     def late(_workdir: Path, _params: object) -> None:
         raise TaskFailed("the supplier is late")
 
@@ -244,7 +244,7 @@ class Odd:
         return 3
 
 
-def test_what_a_check_of_an_author_says_is_kept_as_nothing_but_text() -> None:
+def test_the_result_of_an_authors_check_is_kept_as_plain_text() -> None:
     found: list[CheckRecord] = []
     with pytest.raises(PostGuardrailViolation, match=r"odd\(\) failed: \['a.csv', 'b.csv'\]"):
         found.extend(evaluate_checks("post", [Odd()], TREE))

@@ -1,4 +1,4 @@
-"""What controls say when they are right; test_diagnostics.py has what is wrong."""
+"""Valid controls; test_diagnostics.py has the invalid ones."""
 
 from __future__ import annotations
 

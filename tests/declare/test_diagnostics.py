@@ -12,7 +12,7 @@ import pytest
 
 from perago import TaskDefinitionError
 from perago.declare.discovery import collect, load_tasks
-from tests.declare.diagnostics import FREE, HEAD, MISTAKES, NAMELESS, OK, WITH, control
+from tests.declare.diagnostics import DIAGNOSTICS, FREE, HEAD, NAMELESS, OK, WITH, control
 
 
 @pytest.fixture
@@ -25,10 +25,10 @@ def module(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-each_mistake = pytest.mark.parametrize(("source", "text"), MISTAKES.values(), ids=MISTAKES)
+each_diagnostic = pytest.mark.parametrize(("source", "text"), DIAGNOSTICS.values(), ids=DIAGNOSTICS)
 
 
-@each_mistake
+@each_diagnostic
 def test_a_wrong_declaration_fails_at_import_with_one_error(
     source: str, text: str, module: Callable[[str], Path], request: pytest.FixtureRequest
 ) -> None:
@@ -44,8 +44,8 @@ def test_a_wrong_declaration_fails_at_import_with_one_error(
         assert ": task '" in said, "the error names the task"
 
 
-@each_mistake
-def test_a_wrong_declaration_is_noted_and_the_import_goes_on(
+@each_diagnostic
+def test_a_wrong_declaration_is_recorded_and_the_import_continues(
     source: str, text: str, module: Callable[[str], Path]
 ) -> None:
     path = module(source + "\n@task(name='last', owner_email='a@b.c')\ndef last(params: P) -> R: ...\n")
@@ -70,7 +70,7 @@ def test_a_policy_inside_a_decorator_is_told_with_its_own_line_and_the_task(
         load_tasks([str(path)])
 
 
-def test_several_mistakes_in_one_value_are_one_error_that_tells_them_all(
+def test_several_violations_in_one_value_are_one_error_that_lists_them_all(
     module: Callable[[str], Path],
 ) -> None:
     path = module(control("retry=RetryPolicy(count=-1, logic='X')"))

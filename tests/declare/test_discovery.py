@@ -129,7 +129,7 @@ def test_a_target_means_the_same_in_another_process(write: Write) -> None:
     assert done.stdout.strip() == load_module_task("disc_far/tasks.py").fn.__module__
 
 
-def test_one_task_is_wanted_and_there_are_two(write: Write) -> None:
+def test_asking_for_one_task_of_two_is_refused(write: Write) -> None:
     write("disc_two.py", declaring("one", "two"))
 
     with pytest.raises(TaskDefinitionError, match=r"'disc_two' declares 2 tasks \(one, two\), one is wanted"):
@@ -186,7 +186,7 @@ def test_a_target_that_cannot_be_loaded_is_told_with_its_cause(target: str, text
     assert [text in str(diagnostic) for diagnostic in collect([target]).errors] == [True]
 
 
-def test_collect_goes_on_after_a_module_that_cannot_be_imported(write: Write) -> None:
+def test_collect_continues_after_a_module_that_cannot_be_imported(write: Write) -> None:
     write("disc_half.py", "x = 1 / 0")
     write("disc_whole.py", declaring("whole"))
 
@@ -196,7 +196,7 @@ def test_collect_goes_on_after_a_module_that_cannot_be_imported(write: Write) ->
     assert len(found.errors) == 1
 
 
-def test_collect_leaves_no_module_behind_that_was_imported_with_a_mistake(write: Write) -> None:
+def test_collect_leaves_no_module_behind_that_failed_to_import(write: Write) -> None:
     write("disc_policy.py", "from perago import RetryPolicy\nPOLICY = RetryPolicy(count=-1)\n")
     write("disc_user.py", declaring("user") + "from disc_policy import POLICY\n")
     assert len(collect(["disc_user"]).errors) == 1
@@ -205,7 +205,7 @@ def test_collect_leaves_no_module_behind_that_was_imported_with_a_mistake(write:
         load_tasks(["disc_user"])
 
 
-def test_collect_counts_a_task_with_a_mistake_inside_as_wrong(write: Write) -> None:
+def test_collect_reports_a_task_with_an_invalid_declaration(write: Write) -> None:
     write(
         "disc_inside.py",
         declaring("fine")

@@ -1,4 +1,4 @@
-"""What an editor shows while a task is being written, and what a type checker says about a wrong keyword."""
+"""Help in an editor while a task is being written, and type errors for a wrong keyword."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perago import (
     WorkspaceSpec,
     task,
 )
-from tests.support.type_errors import only_marked_lines_are_errors
+from tests.support.docs.sources import only_marked_lines_are_errors
 
 DECLARED = [WorkspaceSpec, TaskControls, RetryPolicy, TimeoutPolicy, ExecutionLimits, PublishBudget]
 

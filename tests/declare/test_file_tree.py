@@ -107,7 +107,7 @@ def test_links_that_lead_outside_do_not_count(tmp_path: Path) -> None:
     assert not tree.is_dir("loop")
 
 
-def test_what_is_neither_file_nor_folder_does_not_count(tmp_path: Path) -> None:
+def test_a_path_that_is_neither_file_nor_folder_does_not_count(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     assert list(FolderTree(tmp_path).glob("*")) == []

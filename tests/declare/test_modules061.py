@@ -34,7 +34,7 @@ def test_a_module_of_061_loads_by_its_import_path(name: str, monkeypatch: pytest
     assert load_module_task(name).fn.__module__ == name
 
 
-def test_what_a_module_of_061_says_is_what_it_said_there() -> None:
+def test_a_module_of_061_behaves_as_it_did_there() -> None:
     features = load("features_build")
     assert features.workspace is not None
     assert features.workspace.object_prefix == "features/"

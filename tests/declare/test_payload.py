@@ -193,7 +193,7 @@ def test_unknown_params_are_ignored_at_every_level_where_the_task_says_so(
     assert "extra" not in json.dumps(params.model_dump(mode="json"))
 
 
-def test_many_mistakes_are_told_up_to_a_bound() -> None:
+def test_many_violations_are_reported_up_to_a_bound() -> None:
     items = [{"name": 1} for _ in range(8)]
 
     with pytest.raises(TaskInputError, match=r"items\[4\]\.name: [^;]* \(and 3 more\)$"):
@@ -230,7 +230,7 @@ class Twin(BaseModel):
 
 
 @pytest.mark.parametrize("value", [{"rows": 5}, Twin()], ids=["a dict", "another model"])
-def test_what_fits_the_result_model_is_taken(value: object) -> None:
+def test_a_result_that_fits_its_model_is_accepted(value: object) -> None:
     assert STRICT.dump_result(value)["rows"] == 5
 
 
@@ -322,7 +322,7 @@ def test_nan_and_infinity_in_a_field_of_any_type_are_refused_by_name(
     assert str(caught.value) == f"{path}: NaN and infinity have no JSON form, return None or a number"
 
 
-def test_what_an_author_s_serializer_makes_of_nan_is_taken() -> None:
+def test_the_output_of_an_authors_serializer_for_nan_is_accepted() -> None:
     class Score(BaseModel):
         score: Any
         scores: list[float]

@@ -1,4 +1,4 @@
-"""What `@task` makes of a right declaration."""
+"""Valid declarations with `@task`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_task_without_a_workspace_says_all_that_the_decorator_was_told() -> No
     assert found.fn is free_task
 
 
-def test_what_the_decorator_is_not_told_has_a_default() -> None:
+def test_omitted_arguments_of_the_decorator_have_defaults() -> None:
     found = definition(workspace_task)
 
     assert (found.description, found.version, found.strict_params) == (None, "1", True)

@@ -109,7 +109,7 @@ def test_every_field_that_the_controls_name_is_written() -> None:
     }
 
 
-def test_what_is_not_declared_is_written_as_conductor_says_none() -> None:
+def test_undeclared_values_are_written_as_conductor_writes_none() -> None:
     taskdef = build_taskdef(declared())
 
     assert taskdef["description"] == ""
@@ -212,7 +212,7 @@ def test_a_budget_of_a_read_only_task_is_warned_of() -> None:
     ]
 
 
-def test_what_the_server_adds_is_no_difference() -> None:
+def test_fields_that_the_server_adds_are_no_difference() -> None:
     wanted = build_taskdef(FULL)
     actual = {
         **wanted,
@@ -257,7 +257,7 @@ def test_a_schema_differs_both_ways() -> None:
     assert len(found) == 2
 
 
-def test_what_others_set_on_the_server_is_kept_when_merged() -> None:
+def test_fields_that_others_set_on_the_server_are_kept_when_merged() -> None:
     wanted = build_taskdef(FULL)
 
     sent = merge_taskdef(wanted, {"retryCount": 1, "inputTemplate": {"a": 1}})

@@ -22,7 +22,7 @@ from perago.declare.user_code import (
     user_traceback,
 )
 from perago.errors import PeragoError, PostGuardrailViolation, TaskFailed
-from tests.support.sources import OUR_FILES
+from tests.support.docs.sources import OUR_FILES
 
 
 def caught(code: Callable[[], object]) -> Exception:
@@ -125,7 +125,7 @@ def test_a_check_that_raises_is_named_with_its_line_and_shows_its_own_traceback(
     assert user_traceback(error)[0] == "Traceback (most recent call last):"
 
 
-def test_what_no_code_of_an_author_raised_has_no_traceback(tmp_path: object) -> None:
+def test_an_error_not_raised_by_user_code_has_no_traceback(tmp_path: object) -> None:
     check = PathCheck("require_file", "a")
     try:
         run_checks("pre", [check], FolderTree(tmp_path))  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def test_what_no_code_of_an_author_raised_has_no_traceback(tmp_path: object) -> 
         pytest.fail("the check holds")
 
 
-def test_what_an_author_raises_on_purpose_says_what_they_wrote() -> None:
+def test_an_intended_error_shows_the_authors_text() -> None:
     def give_up() -> None:
         raise TaskFailed("the supplier has sent nothing")
 
@@ -186,7 +186,7 @@ def test_a_secret_that_stands_where_a_line_is_cut_is_masked_first() -> None:
     assert not [line for line in lines if "hus" in line]
 
 
-def test_a_text_of_millions_of_lines_is_cut_before_it_is_looked_at_line_by_line() -> None:
+def test_a_text_of_millions_of_lines_is_cut_before_its_lines_are_processed() -> None:
     def long() -> None:
         raise ValueError("first\n" + "x\n" * 1_000_000 + "last")
 

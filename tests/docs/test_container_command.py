@@ -1,4 +1,4 @@
-"""What the Containerfile runs, run as a container would: process 1, the image's user, its environment, signal and probes."""
+"""The Containerfile's command, run as in a container: process 1, the image's user, its environment, signal and probes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.clock import eventually
-from tests.support.commands import WAIT_SECONDS, Shell
+from tests.support.processes.commands import WAIT_SECONDS, Shell
+from tests.support.worlds.clock import eventually
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 FILE = (DEPLOY / "Containerfile").read_text()
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 
 def as_process_one() -> list[str]:
-    """A PID namespace of its own, as that user; nothing where this machine does not allow it."""
+    """Return the command prefix for a new PID namespace as that user, or [] if this machine does not allow it."""
     wrapper = [
         "unshare",
         "--user",
@@ -110,7 +110,7 @@ def test_the_containers_command_answers_its_probes_and_ends_with_its_signal(tmp_
 
 
 def probes() -> list[str]:
-    """What the manifest asks of a container."""
+    """Return the paths of the manifest's probes."""
     deployment = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))[-1]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     return [container[probe]["httpGet"]["path"] for probe in ("readinessProbe", "livenessProbe")]

@@ -81,7 +81,7 @@ def test_every_setting_that_is_named_exists(file: str) -> None:
 
 
 @pytest.mark.parametrize("where", COMMANDS)
-def test_each_runs_a_command_that_perago_takes(where: str) -> None:
+def test_each_deployment_runs_a_valid_perago_command(where: str) -> None:
     name, *arguments = COMMANDS[where]
     command = get_command(app).commands[name]  # type: ignore[attr-defined]
 
@@ -118,7 +118,7 @@ def test_the_pod_is_the_user_of_the_image_and_may_write_where_the_worker_does() 
 
 
 def needed(kill_after: str) -> float:
-    """How long a worker without publish budgets may take to stop."""
+    """Return how long a worker without publish budgets may take to stop."""
     return parse_duration(kill_after) + max(LEAST_SENDING_SECONDS, KILLED_SECONDS) + ENDING_SECONDS
 
 
@@ -180,7 +180,7 @@ def test_the_units_environment_file_has_a_value_in_every_line() -> None:
 
 
 def exposed() -> str:
-    """What /metrics shows once everything has been counted."""
+    """Return the text of /metrics after everything has been counted."""
     with open_metrics({}, HealthState(["t"]), worker_id="w", prometheus=True) as metrics:
         for ending in ENDINGS:
             metrics.attempt_ended("t", ending)

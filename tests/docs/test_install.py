@@ -1,4 +1,4 @@
-"""How Perago is installed: no text sends people to the package index, where another product has the name."""
+"""Installation: no text sends people to the package index, where another product has the name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perago.errors import install_extra
-from tests.support.pages import ROOT
+from tests.support.docs.pages import ROOT
 
 # The bare name, which pip looks up on the index: no version (==, >=), no address (@), no path and no file around it.
 FROM_THE_INDEX = re.compile(

@@ -14,11 +14,10 @@ import pytest
 from perago.errors import LakeForbidden, LakeUnauthenticated, PeragoError
 from perago.runtime.worker.plan import check_lake
 from tests.conftest import LakefsServer
-from tests.support.abandoned import abandon
-from tests.support.lakefs import lakefs_lake
-from tests.support.lakefs_policies import ADMIN, WORKER, PolicedLakefs, policed_lakefs
-from tests.support.lakefs_world import a_world, fence
-from tests.support.world import Made, Params, World, make_task, published_ref, write_result
+from tests.support.servers.lakefs import lakefs_lake
+from tests.support.servers.own_lakefs import ADMIN, WORKER, PolicedLakefs, policed_lakefs
+from tests.support.worlds.lakefs_world import a_world, fence
+from tests.support.worlds.world import Made, Params, World, abandon, make_task, published_ref, write_result
 
 POLICY = Path(__file__).parents[2] / "examples" / "deploy" / "lakefs-policy.json"
 STATEMENT: list[dict[str, Any]] = json.loads(POLICY.read_text())["statement"]
@@ -30,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def policed(lakefs_server: LakefsServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PolicedLakefs]:
-    """Its own lakeFS; taken only where there are servers at all."""
+    """Run a lakeFS for this module; skipped where no servers are configured."""
     with policed_lakefs(tmp_path_factory.mktemp("policed"), []) as made:
         yield made
 

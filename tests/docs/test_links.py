@@ -14,7 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tests.support.pages import ROOT
+from tests.support.docs.pages import ROOT
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 

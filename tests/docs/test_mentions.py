@@ -14,14 +14,14 @@ import perago
 import perago.testing
 import perago.workflow
 from perago.cli import app
-from tests.support.pages import ROOT
+from tests.support.docs.pages import ROOT
 
 PAGES = {page.name: page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
 OPENING, *SECTIONS = re.split(r"^## ", PAGES["commands.md"], flags=re.MULTILINE)
 
 
 def mentions(text: str, word: str) -> bool:
-    """Whether the very word is there, not only as a part of another."""
+    """Return whether the text has the whole word, not only as a part of another."""
     return re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) is not None
 
 

@@ -1,4 +1,4 @@
-"""The machinery that follows pages sees what is wrong with one (tests/support/pages.py, tests/support/shown.py)."""
+"""Following a page of the documentation reveals each of its errors (`tests/support/docs`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import Written, follow, steps
-from tests.support.shown import Command, compare
+from tests.support.docs.doc_output import Command, compare
+from tests.support.docs.pages import Written, follow, steps
 
 SHOWN = (
     "clean: COMPLETED after 0.1 s songs main 04ad7c34…",
@@ -28,7 +28,7 @@ def page(*blocks: str) -> str:
     return "\n\n".join(f"```{block}\n```" for block in blocks) + "\n"
 
 
-def test_what_differs_from_run_to_run_and_what_is_cut_is_not_compared() -> None:
+def test_values_that_differ_between_runs_and_cut_lines_are_not_compared() -> None:
     compare(Command("perago run", SHOWN), PRINTED)
 
 

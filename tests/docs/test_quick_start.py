@@ -1,4 +1,4 @@
-"""docs/quick-start.md is true for somebody who has the wheel and an empty folder outside the checkout."""
+"""docs/quick-start.md works for a reader who has the wheel and an empty folder outside the checkout."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import ROOT, follow, substituted
-from tests.support.wheels import bench
+from tests.support.docs.pages import ROOT, follow, substituted
+from tests.support.docs.wheels import prepare_reader
 
 pytestmark = pytest.mark.slow
 
 
 def test_a_reader_with_the_wheel_gets_what_the_quick_start_shows(tmp_path: Path) -> None:
-    there = bench(tmp_path)
+    there = prepare_reader(tmp_path)
     folder = tmp_path / "empty"
     folder.mkdir()
     page = substituted(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from realservers.state import free_ports
-from tests.support.pages import ROOT, follow, only_files, reader, section, substituted
+from tests.support.docs.pages import ROOT, follow, only_files, reader, section, substituted
 
 README = (ROOT / "README.md").read_text()
 TARGETS = "```\nmake demo    #"

@@ -13,7 +13,7 @@ import perago
 from perago.settings import load_settings
 from perago.settings_reference import ROOT, VARIABLES
 from settings_page import PAGE, page
-from tests.support.sources import parsed
+from tests.support.docs.sources import parsed
 
 SRC = Path(perago.__file__).parent
 LOOKS_LIKE_ONE = re.compile(r"(PERAGO|CONDUCTOR|LAKECTL|OTEL|AWS)_[A-Z_]*[A-Z]")

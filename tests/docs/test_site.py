@@ -1,4 +1,4 @@
-"""`make docs`: the site builds without a warning, loads nothing from elsewhere, and a mistake in a page stops it."""
+"""`make docs`: the site builds without a warning, loads nothing from elsewhere, and an error in a page stops it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import ROOT
+from tests.support.docs.pages import ROOT
 
 pytestmark = pytest.mark.slow
 SOURCES = (
@@ -26,7 +26,7 @@ SOURCES = (
 
 
 def build(checkout: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    """What the Makefile runs, on the pages of a checkout."""
+    """Run the Makefile's recipe on the pages of a checkout."""
     recipe = re.search(r"^\t@\$\(BIN\)/sphinx-build (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None
     words = (

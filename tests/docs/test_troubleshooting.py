@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md quotes messages that the sources have: what stands between `…` is found there word for word."""
+"""docs/troubleshooting.md quotes messages of the sources: the text between `…` is found there word for word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import perago
-from tests.support.sources import parsed
+from tests.support.docs.sources import parsed
 
 SRC = Path(perago.__file__).parent
 PAGE = (Path(__file__).parents[2] / "docs" / "troubleshooting.md").read_text()

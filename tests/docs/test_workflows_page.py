@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.pages import ROOT, follow, only_files, reader, section, substituted
+from tests.support.docs.pages import ROOT, follow, only_files, reader, section, substituted
 
 PAGE = (ROOT / "docs/workflows.md").read_text()
 ON_SERVERS = section(PAGE, "## Start one")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.lake_work import Work
-from tests.support.lakefs import WITHOUT_WAITING, OpenLakeFS, lakefs_lake
+from tests.support.servers.lakefs import WITHOUT_WAITING, OpenLakeFS, lakefs_lake
+from tests.support.worlds.lake_work import Work
 
 if TYPE_CHECKING:
     from perago.lake.lakefs.lake import LakeFSLake

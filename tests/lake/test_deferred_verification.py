@@ -8,7 +8,7 @@ import pytest
 
 from perago.errors import LakeError
 from perago.lake.deferred_verification import CheckCancelled, Verification, VerificationCancelled
-from tests.support.verdicts import Verdict
+from tests.support.faults.deferred_downloads import Verdict
 
 
 def test_without_anything_left_there_is_nothing_to_wait_for() -> None:
@@ -39,7 +39,7 @@ def test_a_bad_verdict_is_raised_and_the_others_are_not_waited_for() -> None:
     assert isinstance(endless.stopped_by, VerificationCancelled)
 
 
-def test_what_is_held_is_held_until_the_end_and_then_let_go_once() -> None:
+def test_held_objects_are_released_once_at_the_end() -> None:
     left = [Verdict("a"), Verdict("bad", error=LakeError("no")), Verdict("b")]
     verification = Verification(threads=1)
     verification.begin(left)
@@ -60,7 +60,7 @@ def test_closing_stops_what_is_under_way_and_lets_go_of_what_never_began() -> No
     assert (endless.drops, waiting.drops) == (1, 1)
 
 
-def test_what_was_given_up_has_no_good_verdict() -> None:
+def test_a_verification_that_was_given_up_has_no_good_verdict() -> None:
     verification = Verification(threads=1)
     endless = Endless()
     verification.begin([endless])

@@ -15,7 +15,7 @@ DATA = bytes(range(256)) * 10_000
 
 
 def copied(folder: Path, *, by_kernel: bool = False) -> bytes | None:
-    """What a copy of DATA holds; None where the kernel would not make it."""
+    """Return the content of a copy of DATA, or None if the kernel refuses to make one."""
     (folder / "from").write_bytes(DATA)
     source = os.open(folder / "from", os.O_RDONLY)
     out = os.open(folder / "to", os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -30,7 +30,7 @@ def copied(folder: Path, *, by_kernel: bool = False) -> bytes | None:
 
 
 class Kernel:
-    """What a file system can do; it notes what it was asked for, in order."""
+    """The abilities of a file system; records the calls, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, clone: int | None, by_range: int | None) -> None:
         self.asked: list[str] = []
@@ -77,7 +77,7 @@ def test_a_file_that_the_kernel_cannot_copy_is_copied_by_hand(
     assert copied(tmp_path) == DATA
 
 
-def test_what_the_kernel_cannot_copy_is_left_as_it_was(
+def test_a_file_that_the_kernel_cannot_copy_is_left_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Kernel(monkeypatch, clone=errno.EXDEV, by_range=errno.EXDEV)

@@ -42,7 +42,7 @@ def test_a_record_is_read_back_as_it_was_written() -> None:
     assert parse_record(line) == WHOLE
 
 
-def test_what_is_not_known_is_not_written() -> None:
+def test_unknown_values_are_not_written() -> None:
     line = record_line(AttemptRecord("e1", "FAILED"))
 
     assert json.loads(line.removeprefix(MARK)) == {"v": 1, "execution": "e1", "status": "FAILED"}

@@ -11,7 +11,7 @@ from perago.protocol import metadata
 from perago.protocol.attempt import Attempt
 from perago.protocol.publication import StagedWorkspace, Workspace
 from perago.protocol.signing import Signature
-from tests.support.sources import parsed
+from tests.support.docs.sources import parsed
 
 SRC = Path(perago.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "publication.md"

@@ -142,7 +142,7 @@ def test_revoking_takes_exactly_the_other_attempts_of_the_same_step(
 
 
 @pytest.mark.parametrize(("scheduled", "named"), [(1000, []), (2000, ["other"]), (3000, ["other"])])
-def test_of_each_attempt_that_is_not_earlier_one_branch_tells_whom_to_ask_about(
+def test_one_branch_of_each_later_attempt_names_the_task_to_ask_about(
     scheduled: int, named: list[str]
 ) -> None:
     other = replace(ATTEMPT, task_id="other", scheduled_time=scheduled)

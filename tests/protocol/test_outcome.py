@@ -1,4 +1,4 @@
-"""How each error ends an attempt; the docs show the same table."""
+"""The outcome of an attempt for each error; the docs show the same table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from perago.protocol.outcome import (
     result_refused,
     shorten,
 )
-from tests.support.sources import parsed
+from tests.support.docs.sources import parsed
 
 SRC = Path(perago.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs" / "publication.md"
@@ -111,7 +111,7 @@ def test_the_docs_show_this_very_table() -> None:
 
 
 @pytest.mark.parametrize(("outcome", "reason"), TOLD_BY_THE_WORKER.values(), ids=TOLD_BY_THE_WORKER)
-def test_what_the_worker_tells_of_an_attempt_is_a_failure_that_says_why(
+def test_a_workers_report_about_an_attempt_is_a_failure_with_its_reason(
     outcome: Outcome, reason: str
 ) -> None:
     assert outcome == Outcome("FAILED", reason=reason)
@@ -162,7 +162,7 @@ def test_a_long_reason_keeps_its_beginning_and_its_end() -> None:
     assert cut.count(" … ") == 1
 
 
-def test_it_is_cut_between_words_and_lines_where_there_are_some() -> None:
+def test_a_long_reason_is_cut_between_words_or_lines() -> None:
     assert shorten("short", 40) == "short"
     assert shorten("one two three four five six seven", 23) == "one two … six seven"
     assert shorten("first line\nof many\nmore\nmore\nlast line", 26) == "first line … last line"
@@ -193,7 +193,7 @@ def test_a_cut_reason_always_fits(reason: str, limit: int) -> None:
     assert cut == reason or utf16(reason) > limit
 
 
-def test_what_leaves_the_worker_is_masked_before_it_is_cut() -> None:
+def test_texts_that_leave_the_worker_are_masked_before_they_are_cut() -> None:
     reason = "begin " + "x" * 40 + "hush-hush" + "x" * 40 + " end"
 
     def hide(text: str) -> str:

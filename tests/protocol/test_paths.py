@@ -1,4 +1,4 @@
-"""The path rules: what each catches, that callers tell the first one broken, and that nobody has rules of their own."""
+"""The path rules: what each catches, that callers report the first broken one, and that no other module has its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import perago
 from perago.protocol import paths
 from perago.protocol.paths import Rule, either, first_broken, has_nul, is_absolute, is_empty, leads_out
-from tests.support.sources import parsed
+from tests.support.docs.sources import parsed
 
 SRC = Path(perago.__file__).parent
 FINE = ["a", "a/b.csv", "a b/c#d%20+.txt", "日本/emoji 🎧.bin", "x" * 255, "..a/b..", "a.b/.c", "-", "~"]
@@ -80,7 +80,7 @@ def test_the_first_rule_that_is_broken_is_told() -> None:
     ]
 
 
-def test_no_other_module_looks_for_parts_that_lead_out_or_for_names_that_are_taken() -> None:
+def test_no_other_module_checks_for_parts_that_lead_out_or_for_reserved_names() -> None:
     ours = {"..", "\0", paths.MARKER, paths.ACTIONS}
     found = []
     for path in sorted(SRC.rglob("*.py")):

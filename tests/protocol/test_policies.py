@@ -1,4 +1,4 @@
-"""The table of policies: its words, and that nobody outside goes by a policy's name."""
+"""The table of policies: its words, and that no other module depends on a policy's name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perago.declare.workspace import WorkspaceSpec
 from perago.protocol import policies
 from perago.protocol.policies import DEFAULT, POLICIES, REPLACE, Policy, PolicyName, declaration_text
 from perago.protocol.publication import TABLE
-from tests.support.sources import parsed
+from tests.support.docs.sources import parsed
 
 SRC = Path(perago.__file__).parent
 

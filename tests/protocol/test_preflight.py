@@ -56,7 +56,7 @@ def may_publish(target: TargetBranch, policy: PolicyName) -> bool:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_the_input_itself_is_never_hopeless(policy: PolicyName) -> None:
+def test_a_head_at_the_input_never_fails_the_preflight(policy: PolicyName) -> None:
     assert reason(branch(), policy) is None
 
 
@@ -74,7 +74,7 @@ def test_the_input_itself_is_never_hopeless(policy: PolicyName) -> None:
         ((FOREIGN, OWN, OWN), ("replace",)),
     ],
 )
-def test_what_can_leave_the_branch_no_more_ends_the_attempt(
+def test_a_permanent_commit_that_changed_the_view_ends_the_attempt(
     makers: tuple[dict[str, str], ...], policies: tuple[PolicyName, ...]
 ) -> None:
     assert [policy for policy in POLICIES if reason(branch(*makers), policy)] == list(policies)
@@ -84,7 +84,7 @@ def test_what_can_leave_the_branch_no_more_ends_the_attempt(
 @pytest.mark.parametrize(
     "makers", [(FOREIGN,), (UNSIGNED,), (FOREIGN, FOREIGN), (UNSIGNED, FOREIGN), (FOREIGN, OWN)]
 )
-def test_what_its_own_step_may_still_take_off_does_not(
+def test_a_commit_that_its_own_step_may_still_remove_ends_nothing(
     makers: tuple[dict[str, str], ...], policy: PolicyName
 ) -> None:
     assert reason(branch(*makers), policy) is None
@@ -119,13 +119,13 @@ class TestATaskThatRebases:
         )
 
     @pytest.mark.parametrize("makers", [(ACCEPTED,), (FENCE,), (OWN, FOREIGN), (UNSIGNED, ACCEPTED)])
-    def test_a_view_that_is_as_it_was_is_not_hopeless(self, makers: tuple[dict[str, str], ...]) -> None:
+    def test_an_unchanged_view_does_not_fail_the_preflight(self, makers: tuple[dict[str, str], ...]) -> None:
         assert self.reason(branch(*makers)) is None
 
     def test_a_view_that_changed_is(self) -> None:
         assert "changed 'events/x'" in (self.reason(branch(ACCEPTED), "events/x") or "")
 
-    def test_what_was_not_compared_ends_nothing(self) -> None:
+    def test_an_uncompared_view_ends_nothing(self) -> None:
         assert cannot_ever_publish(ATTEMPT, WORKSPACE, branch(ACCEPTED), "supersede", rebases=True) is None
 
     def test_a_lost_input_and_a_range_that_is_too_long_are(self) -> None:
@@ -134,7 +134,7 @@ class TestATaskThatRebases:
         own = [Commit(f"c{n}", (f"c{n + 1}",), metadata=OWN) for n in range(MAX_RANGE + 2)]
         assert "beyond supported publish range" in (self.reason(read_advance("A", own)) or "")
 
-    def test_what_stays_is_the_newest_that_can_leave_no_more_and_all_below_it(self) -> None:
+    def test_permanent_commits_are_the_newest_that_cannot_be_removed_and_all_below_it(self) -> None:
         target = branch(FOREIGN, UNSIGNED, ACCEPTED, FOREIGN)
         assert stays(target) == TargetBranch(target.advance[2], target.advance[2:])
         assert stays(branch(FOREIGN, UNSIGNED)) is None
@@ -157,7 +157,7 @@ def later_heads(target: TargetBranch) -> Iterator[TargetBranch]:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("length", [1, 2, 3])
-def test_the_look_ends_nothing_that_a_later_head_could_save(policy: PolicyName, length: int) -> None:
+def test_the_preflight_ends_no_attempt_that_a_later_head_could_save(policy: PolicyName, length: int) -> None:
     for makers in itertools.product(MAKERS, repeat=length):
         target = branch(*makers)
         savable = any(may_publish(later, policy) for later in later_heads(target))

@@ -78,7 +78,7 @@ POLICIES = tuple(policies.POLICIES)
 )
 def test_every_row_is_decided_as_the_table_says(state: HeadState, policy: PolicyName, changed: bool) -> None:
     if state in ("gated-child", "dirty-child") and policy != "replace":
-        # These policies never move a branch back, so nobody asks whether it is dirty or gated.
+        # These policies never move a branch back, so it does not matter whether it is dirty or gated.
         assert head_state(ATTEMPT, "A", ROWS[state], policy) == "own-child"
         return
     target = ROWS[state]
@@ -161,7 +161,7 @@ def test_a_refusal_by_an_earlier_run_of_the_same_step_says_so(target: TargetBran
 
 
 @pytest.mark.parametrize("metadata", [{KEY: "first-wf/clean"}, {**FOREIGN, INPUT_REF: "A"}])
-def test_another_input_or_another_step_is_no_earlier_run(metadata: dict[str, str]) -> None:
+def test_a_commit_of_another_input_or_step_is_no_earlier_run(metadata: dict[str, str]) -> None:
     with pytest.raises(PublishFenceError) as refused:
         build_workspace_publication_plan(ATTEMPT, WORKSPACE, child(metadata), changed=True, policy="replace")
     assert "SUB_WORKFLOW" not in str(refused.value)
@@ -219,7 +219,7 @@ def test_the_longest_supported_range_is_still_supported() -> None:
     assert head_state(ATTEMPT, "A", target, "supersede") == "own-range"
 
 
-def test_who_made_a_commit_is_said_for_people() -> None:
+def test_the_author_of_a_commit_is_described_for_people() -> None:
     assert made_by(Commit("H", (), metadata=OWN)) == "made by Perago task wf/clean, attempt task-1"
     assert made_by(Commit("H", (), "fix typo")) == "not made by Perago: 'fix typo'"
     assert made_by(Commit("H", ())) == "not made by Perago"

@@ -15,7 +15,7 @@ ATTEMPT = Attempt("wf", "task-2", "clean", "clean_events", retry_count=1, seq=1,
 
 
 def branch(makers: str) -> list[Commit]:
-    """Commits c1, c2 … on A, newest first; `O` is an own one, `o` somebody else's."""
+    """Commits c1, c2 … on A, newest first; `O` is the step's own, `o` another one's."""
     found: list[Commit] = []
     for number, maker in enumerate(makers, start=1):
         parent = f"c{number - 1}" if number > 1 else "A"

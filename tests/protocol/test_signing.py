@@ -1,4 +1,4 @@
-"""What commits say, and when the head's record counts as this very work."""
+"""Commit metadata, and when the head's record counts as the same work."""
 
 from __future__ import annotations
 

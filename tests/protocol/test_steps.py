@@ -24,7 +24,7 @@ def test_a_step_is_found_by_its_name(step: Step) -> None:
     assert step_named(step.name) is step
 
 
-def test_what_is_no_step_has_no_row() -> None:
+def test_an_unknown_step_has_no_row() -> None:
     with pytest.raises(KeyError):
         step_named("lunch")
 

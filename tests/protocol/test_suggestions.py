@@ -1,4 +1,4 @@
-"""What is said about a name that is not known."""
+"""Suggestions for an unknown name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perago.protocol.suggestions import did_you_mean, listed, nearest
         # The most alike comes before one that merely begins so.
         ("data", ["data_of_yesterday", "date"], "date"),
         ("wor", ["workspace", "params"], "workspace"),
-        # Two that begin so: nobody can tell which.
+        # Two names with this beginning: the choice is ambiguous.
         ("2026", ["20261116-143412-load-0c51", "20261117-143412-load-0c52"], None),
         ("wo", ["workspace"], None),
         ("x", ["clean"], None),

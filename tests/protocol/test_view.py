@@ -22,7 +22,7 @@ def test_without_declared_paths_the_view_is_the_whole_prefix() -> None:
     assert not view.covers("eventsof/raw/monday.csv")
 
 
-def test_writes_alone_narrow_what_may_be_changed_and_not_what_is_seen() -> None:
+def test_writes_alone_limit_what_may_be_changed_and_not_what_is_seen() -> None:
     view = View("events/", writes=("clean",))
 
     assert view.roots == ("events/",)
@@ -117,7 +117,7 @@ def counted_calls() -> Iterator[list[int]]:
         sys.setprofile(None)
 
 
-def test_of_many_roots_an_object_costs_no_more_than_of_few() -> None:
+def test_an_object_costs_the_same_with_many_roots_as_with_few() -> None:
     paths = [f"days/{day:04}" for day in range(1500)]
     objects = [f"days/{day:04}/part-{part}" for day in range(1500) for part in range(5)]
     view = View("", reads=tuple(paths), writes=tuple(paths))

@@ -85,7 +85,7 @@ def test_an_error_whose_origin_was_hidden_counts_by_itself() -> None:
     assert worker_fault(caught.value, "workdir") is None
 
 
-def test_errors_that_came_from_each_other_are_each_looked_at_once() -> None:
+def test_chained_errors_are_each_examined_once() -> None:
     one, other = ValueError("one"), ValueError("other")
     one.__cause__, other.__cause__ = other, one
 

@@ -20,7 +20,7 @@ def chain(count: int, **metadata: str) -> list[Commit]:
     return [Commit(f"c{n}", (f"c{n - 1}",) if n else (), "", metadata, 0) for n in range(count)][::-1]
 
 
-def test_nobodys_parent_is_looked_at_first_then_the_newest() -> None:
+def test_the_commit_that_is_no_parent_is_tried_first_then_the_newest() -> None:
     two, one, zero = chain(3)
     assert [commit.id for commit in candidates([zero, one, two, one])] == ["c2", "c0", "c1"]
     late, early = Commit("late", ("x",), created=2), Commit("early", ("y",), created=1)
@@ -65,7 +65,7 @@ def test_at_most_1024_commits_back(back: int, missing: tuple[str, ...]) -> None:
         ({"perago.phase": "try", "perago.logical_task_key": "w/s", "perago.writes": '"a"'}, ("a",)),
     ],
 )
-def test_what_a_publication_may_write(metadata: dict[str, str], roots: tuple[str, ...]) -> None:
+def test_a_publication_may_write_its_declared_paths(metadata: dict[str, str], roots: tuple[str, ...]) -> None:
     assert written_by(Commit("c", (), metadata=metadata)) == roots
 
 

@@ -1,4 +1,4 @@
-"""The site of a worker test: the embedded servers, and the real ones where they are up."""
+"""The worlds of worker tests: on the embedded servers, and on the real ones if they are up."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.filled_sites import filled_site
-from tests.support.forked_flows import start_worker
-from tests.support.forked_steps import EIGHT
-from tests.support.sites import Site
+from tests.support.tasks.forked_steps import EIGHT
+from tests.support.tasks.forked_workflows import start_worker
+from tests.support.worlds.worker_world import WorkerWorld, open_worker_world
 
 REAL = pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])
 PRODUCTION = pytest.param("production", marks=[pytest.mark.servers, pytest.mark.slow])
 
 
 @pytest.fixture(params=["local", REAL])
-def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
-    """Servers with a repository whose main holds one file in the tasks' prefix."""
-    with filled_site(request, request.param, tmp_path) as made:
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WorkerWorld]:
+    """Open a world with a repository whose main holds one file in the tasks' prefix."""
+    with open_worker_world(request, request.param, tmp_path) as made:
         yield made
 
 
@@ -31,9 +30,11 @@ def site(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
         pytest.param("real, hard", marks=pytest.mark.servers),
     ],
 )
-def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A site with one worker of eight executors for the forked tasks; each test has a branch of its own."""
-    with filled_site(request, request.param.partition(",")[0], tmp_path_factory.mktemp("crowd")) as made:
+def crowd(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerWorld]:
+    """Open a world with one worker of eight executors for the forked tasks; each test has its own branch."""
+    with open_worker_world(
+        request, request.param.partition(",")[0], tmp_path_factory.mktemp("crowd")
+    ) as made:
         if request.param.endswith("hard"):
             from perago.lake.lakefs.fence import Fence
 

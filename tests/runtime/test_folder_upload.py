@@ -1,4 +1,4 @@
-"""Putting a folder beside others who write: whole or not at all, and never over what somebody else just did."""
+"""Putting a folder while others write: whole or not at all, and never over a concurrent change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perago.lake.base import Upload
 from perago.protocol.names import put_branch_name
 from perago.runtime.folder_upload import FolderPut, Target, plan_put, read_folder
 from tests.contract.lakes import LAKES
-from tests.support.ports import Wrapped, before, refusing
+from tests.support.faults.ports import Wrapped, before, refusing
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Place:
         return read_folder(self.lake, target or self.target(), at, leave_out=self.folder / "lake")
 
     def put(self, files: dict[str, str], **options: Any) -> str:
-        """What `perago put` does; the commit."""
+        """Upload a folder as `perago put` does; returns the commit."""
         target = self.target(**options)
         uploads = self.read(files, target)
         plan = plan_put(self.lake, target, uploads)

@@ -5,33 +5,33 @@ import threading
 from perago.runtime.periodic import call_periodically
 
 
-def test_it_looks_until_the_block_is_over_and_its_thread_ends_with_it() -> None:
+def test_a_periodic_call_repeats_until_the_block_ends_and_its_thread_ends_with_it() -> None:
     twice = threading.Event()
-    looks: list[str] = []
+    threads: list[str] = []
 
-    def look() -> bool:
-        looks.append(threading.current_thread().name)
-        if len(looks) > 1:
+    def call() -> bool:
+        threads.append(threading.current_thread().name)
+        if len(threads) > 1:
             twice.set()
         return True
 
-    with call_periodically(look, every=0.001, name="looking-here"):
+    with call_periodically(call, every=0.001, name="repeating-here"):
         assert twice.wait(10)
 
-    assert set(looks) == {"looking-here"}
-    assert "looking-here" not in [thread.name for thread in threading.enumerate()]
+    assert set(threads) == {"repeating-here"}
+    assert "repeating-here" not in [thread.name for thread in threading.enumerate()]
 
 
-def test_it_looks_no_more_once_there_is_nothing_to_see() -> None:
-    looks: list[threading.Thread] = []
+def test_a_periodic_call_stops_once_it_returns_false() -> None:
+    threads: list[threading.Thread] = []
 
-    def look() -> bool:
-        looks.append(threading.current_thread())
+    def call() -> bool:
+        threads.append(threading.current_thread())
         return False
 
-    with call_periodically(look, every=0.0, name="looking-once"):
-        [thread] = [thread for thread in threading.enumerate() if thread.name == "looking-once"] or looks
+    with call_periodically(call, every=0.0, name="repeating-once"):
+        [thread] = [thread for thread in threading.enumerate() if thread.name == "repeating-once"] or threads
         thread.join(10)
         assert not thread.is_alive()
 
-    assert len(looks) == 1
+    assert len(threads) == 1

@@ -13,13 +13,13 @@ from perago.errors import OrchestratorUnavailable, RuntimeConfigError
 from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.submit import POLL_SECONDS, PreparedSubmission, SubmitRequest, follow, prepare, start
-from tests.support.workflows import simple, workflow
+from tests.support.tasks.workflows import simple, workflow
 
 PREPARED = PreparedSubmission("flow", 1, {}, ())
 
 
 class Scripted:
-    """An orchestrator that does, call by call, what it is told."""
+    """An orchestrator with a scripted answer to each call."""
 
     address = "scripted"
 
@@ -40,7 +40,7 @@ class Scripted:
         return None
 
 
-class Onlooker:
+class RecordingObserver:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
@@ -60,7 +60,7 @@ def task(status: str, retry_count: int = 0, kind: str = "SIMPLE") -> TaskState:
 
 
 def following(*answers: Any) -> tuple[list[str], list[float], Callable[[], WorkflowState]]:
-    observer, slept = Onlooker(), list[float]()
+    observer, slept = RecordingObserver(), list[float]()
     orchestrator = cast(Orchestrator, Scripted(*answers))
     return observer.seen, slept, lambda: follow(orchestrator, "id", observer, slept.append)
 

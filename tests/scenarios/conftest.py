@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.lakes import LAKES
-from tests.support.world import World
+from tests.support.worlds.world import World
 
 # What the server's database and its transfers may change: how a publication ends.  The others stay on one lakeFS.
 ON_PRODUCTION = ("test_publishing", "test_fences", "test_failures_after_body")

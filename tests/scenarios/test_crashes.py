@@ -20,10 +20,10 @@ from perago.declare.task import TaskDefinition
 from perago.lake.local.lake import LocalLake
 from perago.runtime.attempt.context import Submit, run_inline
 from perago.runtime.sweep.workdirs import sweep_workdirs
-from tests.support.enumerated import close_world
-from tests.support.overlaps import ORDERS
-from tests.support.ports import Wrapped
-from tests.support.world import World, change_nothing, make_task, published_ref, write_result
+from tests.support.faults.gates import ORDERS
+from tests.support.faults.ports import Wrapped
+from tests.support.worlds.histories import close_world
+from tests.support.worlds.world import World, change_nothing, make_task, published_ref, write_result
 
 DIED = 86
 POLICIES = ["replace", "supersede", "reuse"]
@@ -181,7 +181,7 @@ def test_a_crash_at_any_call_leaves_a_world_that_the_retry_makes_right(
 
 
 def check_the_end(world: World, where: str, beginning: Beginning, *, changing: bool) -> None:
-    """One correct result on the branch, reported once, and nothing left that a sweep does not remove."""
+    """Check that one correct result is on the branch, reported once, and that a sweep removes all that is left."""
     workflow = world.workflow(world.orchestrator.workflows(100)[0].id)
     assert workflow.status == "COMPLETED", where
     assert workflow.output["ref"] == world.head().id, where

@@ -1,4 +1,4 @@
-"""A prefix that holds nothing: no mistake by itself, and told where files are missed."""
+"""An empty prefix: no error by itself, and reported if a check misses files."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from perago.errors import LakeUnavailable
 from perago.protocol.outcome import Outcome
 from perago.runtime.attempt.listing import with_missing_files_hint
 from perago.runtime.attempt.publisher import Publisher
-from tests.support.ports import before
-from tests.support.world import Made, Params, World, make_task, published_ref
+from tests.support.faults.ports import before
+from tests.support.worlds.world import Made, Params, World, make_task, published_ref
 
 
 def read_a_file(workspace: Path, params: Params) -> Made:

@@ -12,9 +12,8 @@ from pydantic import BaseModel, field_validator
 
 from perago import TaskFailed, TaskInputError, TaskTerminalError, WorkspaceSpec, require_file, task
 from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnauthenticated, LakeUnavailable
-from tests.support.failing import fails
-from tests.support.ports import refusing
-from tests.support.world import Made, World, make_task, write_result
+from tests.support.faults.ports import refusing
+from tests.support.worlds.world import Made, World, fails, make_task, write_result
 
 # --- input ---------------------------------------------------------------------------------------------------
 
@@ -101,7 +100,7 @@ def test_a_wrong_input_is_not_tried_again_where_the_operator_says_so(world: Worl
     ("field", "value"),
     [("repository", "no-such-repository"), ("ref", "0" * 64), ("branch", "no-such-branch")],
 )
-def test_what_the_lake_does_not_know_may_be_there_on_the_next_try(
+def test_a_ref_that_the_lake_does_not_know_may_exist_on_the_next_try(
     world: World, field: str, value: str
 ) -> None:
     definition = make_task(retries=1)

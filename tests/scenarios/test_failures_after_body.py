@@ -8,9 +8,8 @@ import socket
 import pytest
 
 from perago.errors import LakeError, LakeUnavailable
-from tests.support.failing import fails
-from tests.support.ports import refusing
-from tests.support.world import Made, World, change_nothing, make_task, write_result
+from tests.support.faults.ports import refusing
+from tests.support.worlds.world import Made, World, change_nothing, fails, make_task, write_result
 
 
 def _symlink(workspace):
@@ -50,7 +49,7 @@ def _nested_marker(workspace):
         (_nested_marker, "deep/.perago-attempt.json"),
     ],
 )
-def test_what_cannot_be_published_is_refused_by_name(world: World, spoil, text: str) -> None:
+def test_a_file_that_cannot_be_published_is_refused_by_name(world: World, spoil, text: str) -> None:
     here = os.getcwd()
 
     def body(workspace, params):

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from perago.runtime.execution_result import ExecutionResult
-from tests.support.abandoned import abandon
-from tests.support.ports import after, before, refusing
-from tests.support.world import World, make_task, published_ref
+from tests.support.faults.ports import after, before, refusing
+from tests.support.worlds.world import World, abandon, make_task, published_ref
 
 STALE = "no longer Conductor's current attempt"
 
 
 def lease_of(world: World) -> Callable[[], None]:
-    """What runs out the lease of the attempt in progress."""
+    """Return a function that lets the lease of the attempt in progress run out."""
     return lambda: world.orchestrator.time_out_in_progress("the lease ran out")
 
 

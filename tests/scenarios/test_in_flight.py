@@ -1,7 +1,7 @@
 """Publish requests that are in flight while other executions work, and attempts that wake up too late.
 
 A request in flight has resolved its source; it lands whenever the server swaps the record, also after its client died or
-hung up.  Enumerated: how far the client got with settling before it died, how far the retry got before it died too or
+gave up.  Enumerated: how far the client got with settling before it died, how far the retry got before it died too or
 the request landed, and when the request lands.  Then one rule after the other is taken away, and a violation comes back.
 """
 
@@ -23,7 +23,8 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.names import branches_to_revoke, parse_internal_branch, revoke_prefix
 from perago.runtime.attempt import publisher
 from perago.runtime.attempt.publisher import Publisher
-from tests.support.enumerated import (
+from tests.support.faults.gates import SWAP, Gated
+from tests.support.worlds.histories import (
     BODIES,
     POLICIES,
     History,
@@ -36,9 +37,8 @@ from tests.support.enumerated import (
     violations,
     writing,
 )
-from tests.support.gates import SWAP, Gated
-from tests.support.server_order import ServerOrder
-from tests.support.world import World, make_task
+from tests.support.worlds.server_order import ServerOrder
+from tests.support.worlds.world import World, make_task
 
 STARTS = ["first try", "abandoned before"]
 DELIVERIES = ["the client dies", "the client hangs up"]
@@ -47,7 +47,7 @@ LANDINGS = ["before the retry", "while the retry works", "in the end"]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What the executions of a history do."""
+    """The actions of a history's executions."""
 
     first: TaskDefinition
     second: TaskDefinition
@@ -89,7 +89,7 @@ def begin(folder: Path, chosen: Case) -> None:
 
 
 def land(one: Gated) -> None:
-    """The server swaps the record, or finds that it cannot; nobody hears of it."""
+    """Let the server swap the record, or fail to; the client gets no answer."""
     swap, one.late = one.late, None
     if swap is not None:
         with contextlib.suppress(LakeError):

@@ -1,6 +1,6 @@
 """Two executions, every way to switch between them twice at a dangerous moment.
 
-The first runs up to one of its critical calls, the second up to one of its own, the first runs to its end, the
+Run the first up to one of its critical calls, the second up to one of its calls, the first to its end, the
 second runs to its end.  The pairs are enumerated.  The two are twins of one attempt, or a dead attempt whose
 requests still arrive and the retry that took its place.
 """
@@ -20,7 +20,8 @@ from perago.runtime.attempt.context import Submit, run_inline
 from perago.runtime.attempt.delivery import deliver, drop_claim
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.execution_result import DeliveryResult, PendingResult
-from tests.support.enumerated import (
+from tests.support.faults.gates import ORDERS
+from tests.support.worlds.histories import (
     BODIES,
     POLICIES,
     History,
@@ -30,8 +31,7 @@ from tests.support.enumerated import (
     violations,
     writing,
 )
-from tests.support.overlaps import ORDERS
-from tests.support.world import make_task
+from tests.support.worlds.world import make_task
 
 
 def histories(

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from perago import WorkspaceSpec, task
 from perago.testing import TrialWorker
-from tests.support.workflows import fork, join, simple, workflow
+from tests.support.tasks.workflows import fork, join, simple, workflow
 
 
 class Nothing(BaseModel):

@@ -17,10 +17,10 @@ from perago.lake.lakefs.fence import Fence
 from perago.lake.lakefs.fence_probe import KEPT_SECONDS
 from perago.settings import FenceMode
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import a_world, fence, opened
-from tests.support.ports import before, recording
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.world import Made, World, make_task, published_ref, write_result
+from tests.support.faults.ports import before, recording
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.worlds.lakefs_world import a_world, fence, opened
+from tests.support.worlds.world import Made, World, make_task, published_ref, write_result
 
 PROOF = "POST .*/merge/perago-fence-"
 FILES = {"data/by-someone-else.txt": "x"}
@@ -46,7 +46,7 @@ def test_the_attempt_says_soft_in_commit_and_metric_and_one_warning_says_why(
     assert (settled.outcome.status, settled.fence_level) == ("COMPLETED", "soft")
     assert unfenced.head().metadata["perago.fence"] == "soft"
     assert unfenced.lake.branches(unfenced.repository, "perago-") == []
-    # The install looked at the level already, so the one warning came then.
+    # The install has read the level already, so the one warning came then.
     said = [record.getMessage() for when in ("setup", "call") for record in caplog.get_records(when)]
     assert ["actions.enabled" in text for text in said if "count as soft" in text] == [True]
 
@@ -93,7 +93,7 @@ def test_hard_refuses_to_publish_and_says_what_to_switch_on(unfenced: World) -> 
 
 
 @pytest.mark.parametrize("mode", ["auto", "hard"])
-def test_what_lands_on_another_head_after_the_proof_is_not_accepted(
+def test_a_merge_that_lands_on_another_head_after_the_proof_is_not_accepted(
     unfenced: World, lakefs_without_actions: LakefsServer, tmp_path: Path, mode: FenceMode
 ) -> None:
     """Actions that were switched off since the server was last seen to compare: the proxy answers the proof."""

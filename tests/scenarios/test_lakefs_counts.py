@@ -1,4 +1,4 @@
-"""How much one small change among many objects costs on the real server, counted on the wire and at the files."""
+"""The cost of one small change among many objects on the real server, in requests and opened files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import pytest
 
 from perago.lake.base import Upload
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import opened
-from tests.support.opens import OPENS
-from tests.support.proxy import fault_proxy
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.faults.proxy import fault_proxy
+from tests.support.processes.processes import OPENED_FILES
+from tests.support.worlds.lakefs_world import opened
+from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
 OBJECTS = 10_000
 OBJECT_PATH = re.compile(r"(GET|PUT) /test-[^/?]+/[^/?]+/")
 
 
 def fill(world: World, folder: Path) -> None:
-    """So many objects of a few bytes in a hundred folders, in one commit."""
+    """Commit that many objects of a few bytes in a hundred folders."""
     folder.mkdir()
     uploads = []
     for number in range(OBJECTS):
@@ -53,12 +53,12 @@ def test_one_of_ten_thousand_changed_is_one_object_sent_and_one_file_read(
 
         def change_one(workspace: Path, params: Any) -> Any:
             (workspace / "07" / "00107.txt").write_text("changed")
-            OPENS.start(workspace)
+            OPENED_FILES.start(workspace)
             return change_nothing(workspace, params)
 
         changing = make_task(change_one)
         world.start(changing)
-        with OPENS.heard() as files:
+        with OPENED_FILES.recorded() as files:
             published_ref(world.execute(changing, world.poll(changing), lake=counted))
         moved = [line for line in proxy.seen if OBJECT_PATH.match(line)]
         world.orchestrator.close()

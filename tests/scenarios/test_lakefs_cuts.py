@@ -13,10 +13,9 @@ import pytest
 
 from perago.lake.lakefs.client import Options
 from tests.conftest import LakefsServer
-from tests.support.abandoned import abandon
-from tests.support.lakefs_world import a_world, fence, opened
-from tests.support.proxy import Fault, FaultProxy, fault_proxy
-from tests.support.world import World, change_nothing, make_task, published_ref, write_result
+from tests.support.faults.proxy import Fault, FaultProxy, fault_proxy
+from tests.support.worlds.lakefs_world import a_world, fence, opened
+from tests.support.worlds.world import World, abandon, change_nothing, make_task, published_ref, write_result
 
 FOR_EVER = 1000
 TRIES = Options().tries
@@ -60,7 +59,7 @@ def behind(lakefs_server: LakefsServer, tmp_path: Path) -> Behind:
 
 
 def check_completed(world: World, workflow: str, a: str, ref: str) -> None:
-    """One commit on A, at the head, answered with and accepted; nothing is left."""
+    """Check that one commit on A is the head and the accepted result, and that nothing is left."""
     assert world.history()[:2] == [ref, a]
     assert world.workflow(workflow).status == "COMPLETED"
     assert world.workflow(workflow).output == {"ref": ref}

@@ -13,11 +13,10 @@ from perago.lake.lakefs.errors import FENCE_MARK
 from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT
 from perago.runtime.execution_result import ExecutionResult
 from tests.conftest import LakefsServer
-from tests.support.abandoned import abandon
-from tests.support.lakefs_world import a_world, action_runs, fence, merge_by_hand, opened
-from tests.support.ports import before, recording
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.world import World, change_nothing, make_task, published_ref, write_result
+from tests.support.faults.ports import before, recording
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.worlds.lakefs_world import a_world, action_runs, fence, merge_by_hand, opened
+from tests.support.worlds.world import World, abandon, change_nothing, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
 FILES = {"data/by-someone-else.txt": "x"}
@@ -121,7 +120,7 @@ class TestAfterTheHeadWasRead:
         assert "expected head" in refused(world, settled, theirs[0])
 
     @pytest.mark.parametrize("policy", ["supersede", "reuse"])
-    def test_their_change_of_the_very_same_object_is_refused_too(self, world: World, policy: str) -> None:
+    def test_a_concurrent_change_of_the_same_object_is_refused_too(self, world: World, policy: str) -> None:
         fence(world)
         definition, theirs = make_task(on_abandoned=policy), []
         world.start(definition)
@@ -159,7 +158,7 @@ class TestAfterTheHeadWasRead:
 
 
 class TestInTheWindowOfASoftFence:
-    """Between the adapter's last look and the server's move: named in the docs, and told when it happens."""
+    """Changes between the adapter's last check and the server's move: documented, and reported when they happen."""
 
     @pytest.mark.parametrize("policy", POLICIES)
     def test_a_merge_that_landed_on_another_head_is_told_as_failed_and_nothing_is_rolled_back(

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import LakefsServer
-from tests.support.abandoned import abandon
-from tests.support.lakefs_world import a_world, fence
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.worlds.lakefs_world import a_world, fence
+from tests.support.worlds.world import World, abandon, change_nothing, make_task, published_ref
 
 GATE = "_lakefs_actions/audit"
 SCRIPT = 'if action.commit.metadata["audited"] ~= "no" then return end error("the audit says no")'
@@ -78,7 +77,7 @@ def test_the_fence_and_actions_for_other_branches_are_no_gates(world: World) -> 
 
 
 @pytest.mark.parametrize("branches", ["main", "'ma*'", "'[^a-l]ain'", "'release-*'", "'[a-l]ain'", ""])
-def test_what_counts_as_a_gate_is_what_the_server_runs(
+def test_every_action_that_the_server_runs_counts_as_a_gate(
     world: World, lakefs_server: LakefsServer, branches: str
 ) -> None:
     head = world.commit(gate(branches))

@@ -1,4 +1,4 @@
-"""Publish requests that are in flight on the real server: whoever comes next stops them, or says that it could not."""
+"""Publish requests in flight on the real server: the next attempt stops them, or reports that it could not."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import pytest
 from perago.errors import LakeNotFound, LakeUnavailable
 from perago.protocol.names import claim_branch_name
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import a_world, fence, opened
-from tests.support.ports import before
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.world import World, change_nothing, impatient, make_task, published_ref
+from tests.support.faults.ports import before
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.worlds.lakefs_world import a_world, fence, opened
+from tests.support.worlds.world import World, change_nothing, impatient, make_task, published_ref
 
 HELD_SECONDS = 3
 HOLD = f"""\

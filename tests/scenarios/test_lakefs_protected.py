@@ -1,6 +1,6 @@
 """A protected branch on the real server: nothing may be written to it, committed on it or reset; merges go in.
 
-One repository for all of it, because the server takes its time to see the rule: every test goes on from the head
+One repository for all tests, because the server takes its time to see the rule: every test continues from the head
 that it finds.
 """
 
@@ -15,9 +15,8 @@ import pytest
 
 from perago.errors import LakeForbidden
 from tests.conftest import LakefsServer
-from tests.support.abandoned import abandon
-from tests.support.lakefs_world import a_world, fence, protect
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.worlds.lakefs_world import a_world, fence, protect
+from tests.support.worlds.world import World, abandon, change_nothing, make_task, published_ref
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +35,7 @@ def world(lakefs_server: LakefsServer, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(autouse=True)
 def one_workflow_at_a_time(world: World) -> Iterator[None]:
-    """What a test leaves in the queue is not the next one's."""
+    """Empty the queue, so that a test does not leave attempts to the next one."""
     yield
     for run in world.orchestrator.workflows(100):
         if run.status == "RUNNING":
@@ -113,6 +112,6 @@ def test_replace_cannot_move_the_branch_and_says_what_to_declare(world: World, c
     assert world.leftovers() == []
 
 
-def test_nobody_writes_past_the_protection(world: World) -> None:
+def test_no_write_passes_the_protection(world: World) -> None:
     with pytest.raises(LakeForbidden):
         world.put({"data/by-hand.txt": "x"})

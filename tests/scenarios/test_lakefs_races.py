@@ -18,9 +18,9 @@ from perago.errors import LakeConflict
 from perago.protocol.names import parse_internal_branch
 from perago.runtime.execution_result import ExecutionResult
 from tests.conftest import LakefsServer
-from tests.support.lakefs_world import a_world, action_runs, eight_at_once, fence
-from tests.support.ports import Wrapped, recording
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.faults.ports import Wrapped, recording
+from tests.support.worlds.lakefs_world import a_world, action_runs, eight_at_once, fence
+from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
 pytestmark = pytest.mark.slow
 PUBLISHERS = 8
@@ -57,7 +57,7 @@ def together(world: World, call: str) -> Any:
 
 
 def check_round(world: World, a: str, ended: list[ExecutionResult]) -> list[ExecutionResult]:
-    """One of eight reports success, and its commit is the head, on A; returns the losers."""
+    """Check that one of eight reports success and that its commit on A is the head; returns the losers."""
     [winner] = [settled for settled in ended if settled.outcome.status == "COMPLETED"]
     assert published_ref(winner) == world.head().id
     assert world.head().parents == (a,)
@@ -83,7 +83,7 @@ def test_of_eight_workflows_one_publishes_and_the_server_refuses_seven_merges(
         )
         for loser in check_round(world, a, ended):
             assert (loser.outcome.status, loser.refused) == ("FAILED", True)
-            # The server refused the merge, and the head that was read then is told.
+            # The server refused the merge, and the reason names the head that was read then.
             assert f"head {world.head().id}" in (loser.outcome.reason or "")
             refused += 1
         world.orchestrator.time_out_in_progress("the losers' retries are not wanted")

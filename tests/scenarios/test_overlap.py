@@ -1,4 +1,4 @@
-"""What an attempt does alongside its main course: revoking beside the download, claiming beside staging."""
+"""Background work of an attempt: revoking beside the download, claiming beside staging."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 from perago.errors import LakeUnavailable
 from perago.protocol.names import claim_branch_name
 from perago.runtime.attempt.context import Submit
-from tests.support.overlaps import ORDERS, WhenAsked
-from tests.support.ports import Wrapped, recording, refusing
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.faults.gates import ORDERS, LazyFuture
+from tests.support.faults.ports import Wrapped, recording, refusing
+from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def setting(port: Any, name: str, event: threading.Event) -> Any:
     return Wrapped(port, around)
 
 
-def test_staging_goes_on_while_the_claim_is_on_its_way(world: World, threads: Submit) -> None:
+def test_staging_continues_while_the_claim_is_on_its_way(world: World, threads: Submit) -> None:
     definition, staged = make_task(), threading.Event()
     world.start(definition)
     lake = setting(holding(world.lake, is_claim, staged), "commit", staged)
@@ -125,7 +125,7 @@ def test_a_claim_that_has_not_begun_when_staging_fails_is_not_made(world: World)
     definition, calls = make_task(), []
     world.start(definition)
     lake = recording(refusing(world.lake, "upload", error=LakeUnavailable("upload: cut")), calls)
-    settled = world.execute(definition, world.poll(definition), lake=lake, overlap=WhenAsked)
+    settled = world.execute(definition, world.poll(definition), lake=lake, overlap=LazyFuture)
     assert (settled.outcome.status, settled.claim) == ("FAILED", None)
     assert calls.count("create_branch") == 1
 

@@ -1,12 +1,19 @@
-"""How results become visible: every row of the decision table as a whole attempt."""
+"""Publishing a result: every row of the decision table as a whole attempt."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.abandoned import abandon
-from tests.support.ports import recording, refusing
-from tests.support.world import World, change_nothing, impatient, make_task, published_ref, write_result
+from tests.support.faults.ports import recording, refusing
+from tests.support.worlds.world import (
+    World,
+    abandon,
+    change_nothing,
+    impatient,
+    make_task,
+    published_ref,
+    write_result,
+)
 
 POLICIES = ["replace", "supersede", "reuse"]
 

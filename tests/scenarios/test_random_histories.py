@@ -21,9 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeError
 from perago.orchestrator.base import Assignment
-from tests.support.enumerated import close_world, copied_world, fresh_world
-from tests.support.gates import Gated, Grant
-from tests.support.world import Made, make_task
+from tests.support.faults.gates import Gated, Grant
+from tests.support.worlds.histories import close_world, copied_world, fresh_world
+from tests.support.worlds.world import Made, make_task
 
 RETRIES = 10
 CRITICAL = [
@@ -42,7 +42,7 @@ CRITICAL = [
 
 
 class History(RuleBasedStateMachine):
-    """One workflow step, up to three executions at once."""
+    """A workflow step with up to three executions at once."""
 
     policy = "replace"
     others_write = False

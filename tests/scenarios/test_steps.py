@@ -28,7 +28,7 @@ from perago.protocol.steps import (
     step_named,
 )
 from perago.runtime.attempt.place import WorkdirPlace
-from tests.support.world import World, change_nothing, make_task
+from tests.support.worlds.world import World, change_nothing, make_task
 
 UP_TO_THE_BODY = [INPUT, INPUT, REVOKE, REUSE, WORKDIR, DOWNLOAD, PRE_CHECKS, BODY]
 
@@ -84,7 +84,7 @@ def test_a_read_only_attempt_takes_no_step_that_writes_to_the_lake(world: World)
     ]
 
 
-def test_an_attempt_whose_body_would_be_in_vain_claims_instead_of_running_it(world: World) -> None:
+def test_an_attempt_that_fails_the_preflight_claims_instead_of_running_its_body(world: World) -> None:
     definition = make_task()
     world.start(definition)
     world.commit({"data/fence.txt": "x"}, metadata={"perago.logical_task_key": "perago-fence"})

@@ -1,4 +1,4 @@
-"""One task delivered several times: one publisher, and silence from the rest."""
+"""A task delivered several times: one execution publishes, and the others report nothing."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.support.ports import before, recording
-from tests.support.world import World, change_nothing, make_task, published_ref
+from tests.support.faults.ports import before, recording
+from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
 POLICIES = ["replace", "supersede", "reuse"]
 
@@ -61,7 +61,7 @@ def test_a_twin_that_comes_between_publish_and_completion_finds_the_claim_taken(
     settled = world.execute(definition, assignment, orchestrator=orchestrator)
     assert published_ref(settled) == world.head().id == world.workflow(workflow).output["ref"]
     if policy == "reuse":
-        # The head records this very work, so the twin answers with it: the same words, whoever is first.
+        # The head records the same work, so the twin reports it: the same output, whichever is first.
         assert twins[0].outcome.output == settled.outcome.output
     else:
         assert twins[0].outcome.status == "LOST_TO_TWIN"

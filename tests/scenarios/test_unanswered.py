@@ -8,9 +8,8 @@ import pytest
 
 from perago.errors import LakeUnavailable
 from perago.protocol.names import claim_branch_name
-from tests.support.abandoned import abandon
-from tests.support.ports import Wrapped, after, before, refusing
-from tests.support.world import World, change_nothing, make_task, published_ref, write_result
+from tests.support.faults.ports import Wrapped, after, before, refusing
+from tests.support.worlds.world import World, abandon, change_nothing, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
 

@@ -17,11 +17,11 @@ from perago.protocol.publication import TargetBranch
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.target_branch import read_target
 from perago.runtime.execution_result import ExecutionResult
-from tests.support.enumerated import advance, advance_to, fresh_world, gated
-from tests.support.gates import SWAP, Grant
-from tests.support.ports import before, recording
-from tests.support.server_order import ServerOrder
-from tests.support.world import Made, World, change_nothing, make_task, published_ref, write_result
+from tests.support.faults.gates import SWAP, Grant
+from tests.support.faults.ports import before, recording
+from tests.support.worlds.histories import advance, advance_to, fresh_world, gated
+from tests.support.worlds.server_order import ServerOrder
+from tests.support.worlds.world import Made, World, change_nothing, make_task, published_ref, write_result
 
 POLICIES = ["replace", "supersede", "reuse"]
 THEIRS = {"data/by-someone-else.txt": "x"}
@@ -48,7 +48,7 @@ def moving(world: World, made: list[str]) -> Callable[[Path, Any], Made]:
 
 
 def run(world: World, definition: Any, calls: list[str], **changed: Any) -> ExecutionResult:
-    """One attempt; what it asks for between its first fence and its end is noted."""
+    """Run an attempt, and record its calls between the first fence and the end."""
     world.start(definition)
     lake = recording(changed.pop("lake", world.lake), calls)
     orchestrator = recording(world.orchestrator, calls)
@@ -74,7 +74,7 @@ class TestSomeoneElseCommitsWhileTheBodyRuns:
         assert hard.leftovers() == []
 
     @pytest.mark.parametrize("policy", ["supersede", "reuse"])
-    def test_it_stays_under_the_other_policies(self, hard: World, policy: str) -> None:
+    def test_the_commit_of_others_stays_under_the_other_policies(self, hard: World, policy: str) -> None:
         theirs, calls = [], []
         settled = run(hard, make_task(moving(hard, theirs), on_abandoned=policy), calls)
         assert (settled.outcome.status, settled.refused, hard.head().id) == ("FAILED", True, theirs[0])
@@ -111,13 +111,13 @@ class TestAfterTheRefusal:
         assert hard.head().id == theirs[0]
 
     @pytest.mark.parametrize("policy", POLICIES)
-    def test_what_the_step_itself_published_meanwhile_is_covered_as_the_table_says(
+    def test_an_own_publication_meanwhile_is_replaced_as_the_table_says(
         self, hard: World, policy: str
     ) -> None:
         a, late, calls = hard.head().id, [], []
 
         def body(workspace: Path, params: Any) -> Made:
-            # What an earlier attempt of this step would have left, had nobody stopped its request.
+            # As left by an earlier attempt of this step whose request was not stopped.
             late.append(
                 hard.commit({"data/late.txt": "x"}, metadata={KEY: f"{workflow}/step", TASK_ID: "dead"})
             )
@@ -137,7 +137,7 @@ class TestAfterTheRefusal:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("answer", ["do", "lose"])
 @pytest.mark.parametrize("believed", ["soft", "hard"])
-def test_what_landed_on_another_head_is_not_accepted_whatever_the_lake_was_seen_to_do_before(
+def test_a_merge_that_landed_on_another_head_is_not_accepted_whatever_was_proven_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, believed: str, answer: Grant, policy: str
 ) -> None:
     """A lake that does not compare; `hard` is one that did when it was last asked."""

@@ -15,7 +15,7 @@ from perago.spark.s3a import S3A_PACKAGES
 from perago.spark.session import Sessions
 from tests.conftest import LakefsServer
 from tests.contract.lakes import LAKES
-from tests.support.spark_world import SparkWorld
+from tests.support.worlds.spark_world import SparkWorld
 
 LAKEFS = "LAKECTL_SERVER_ENDPOINT_URL"
 CLUSTER = Path(__file__).parents[2] / "dev" / "spark-cluster"
@@ -92,7 +92,7 @@ ON_PRODUCTION = (
     "test_a_body_that_changes_nothing_commits_nothing",
     "test_a_following_plain_task_with_the_same_prefix_reads_the_table",
     "test_an_abandoned_publication_ends_as_the_policy_says",
-    "test_a_narrow_table_is_published_and_all_else_stays",
+    "test_a_written_table_is_published_and_all_else_stays",
 )
 
 

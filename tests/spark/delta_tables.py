@@ -23,10 +23,10 @@ from perago.spark.session import Sessions
 from realservers.delta import delta_jar
 from tests.contract.lakes import LAKES
 from tests.spark.conftest import FEW_ROWS, LAKEFS, as_setting
-from tests.support.pages import ROOT
-from tests.support.ports import after
-from tests.support.spark_world import Made, Params, SparkWorld, failed
-from tests.support.world import published_ref
+from tests.support.docs.pages import ROOT
+from tests.support.faults.ports import after
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed
+from tests.support.worlds.world import published_ref
 
 WORLDS = {
     "embedded lake": ("local", "local"),
@@ -113,14 +113,14 @@ def reading(world: SparkWorld, **options: Any) -> str:
     def body(workspace: SparkWorkspace, params: Params) -> Made:
         return Made(said=titles(workspace, **options))
 
-    # By a name of its own: of a task that failed there is a retry to poll.
+    # With a new name: a failed task still has a retry to poll.
     settled = world.run(world.task(body, name="read", read_only=True))
     assert settled.outcome.output is not None, settled.outcome
     return str(settled.outcome.output["result"]["said"])
 
 
 def table(world: SparkWorld, ref: str = "main") -> list[str]:
-    """What the lake has of the table, by path below it."""
+    """Return the table's objects in the lake, by path below it."""
     return [path.removeprefix("data/songs/") for path in world.paths(ref) if path.startswith("data/songs/")]
 
 
@@ -219,7 +219,7 @@ def test_of_two_tasks_that_make_the_same_version_at_once_the_second_is_refused(w
 
 
 @on("lakeFS over s3a")
-def test_checks_look_at_the_rows_that_count(world: SparkWorld) -> None:
+def test_checks_see_only_current_rows(world: SparkWorld) -> None:
     def body(workspace: SparkWorkspace, params: Params) -> Made:
         workspace.write(songs(workspace, 8, 9).coalesce(1), "songs", "delta")
         return Made(said="done")

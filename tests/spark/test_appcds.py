@@ -23,7 +23,7 @@ def java_home(folder: Path, version: str) -> Path:
     return folder
 
 
-def test_each_java_has_an_archive_of_its_own_in_the_users_cache(tmp_path: Path) -> None:
+def test_each_java_has_its_own_archive_in_the_users_cache(tmp_path: Path) -> None:
     one, other = java_home(tmp_path / "17", "17"), java_home(tmp_path / "21", "21")
 
     first = archive_file({"JAVA_HOME": str(one), "XDG_CACHE_HOME": str(tmp_path / "cache")})
@@ -83,7 +83,7 @@ def test_an_archive_that_is_there_or_failed_lately_is_not_made_again(tmp_path: P
     assert make_in_background(environ) is False
 
 
-def test_what_the_operator_gives_the_jvm_comes_last_and_wins(tmp_path: Path) -> None:
+def test_jvm_options_of_the_operator_come_last_and_win(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text(f"{OPTIONS} -Xss4m\n")
     environ = {"SPARK_CONF_DIR": str(tmp_path)}
 
@@ -119,7 +119,7 @@ def test_sessions_are_quick_on_this_machine_only_and_where_it_is_said(
 
 
 def archived_for(environ: dict[str, str], most_bytes: int | None = None) -> Path:
-    """Where the archive for an environment is, which is now this machine's own, whole or cut off."""
+    """Create the archive for an environment, whole or truncated, and return its path."""
     archive, real = archive_file(environ), archive_file(os.environ)
     assert archive is not None
     assert real is not None

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from perago import SparkWorkspace, require_rows
 from perago.spark.session import Sessions
-from tests.support.spark_world import Made, Params, SparkWorld, failed
-from tests.support.world import published_ref
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed
+from tests.support.worlds.world import published_ref
 
 SETTINGS = {
     "spark.sql.ansi.enabled": "false",
@@ -84,7 +84,7 @@ def mess_up(workspace: SparkWorkspace, params: Params) -> Made:
     context.setCheckpointDir(str(folder / "checkpoints"))
     context.setLocalProperty("mine", "too")
     context.environment["MINE"] = "too"
-    # ANSI is off: this is NULL, and an error in an attempt of its own.
+    # ANSI is off: this is NULL here, and an error in a separate attempt.
     return Made(said=str(spark.sql("SELECT CAST('x' AS INT) AS n").first().n))
 
 

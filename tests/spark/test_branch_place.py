@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from perago import SparkWorkspace
-from tests.support.ports import recording, refusing
-from tests.support.spark_files import USERS
-from tests.support.spark_world import Made, Params, SparkWorld, failed
-from tests.support.world import published_ref
+from tests.support.faults.ports import recording, refusing
+from tests.support.worlds.spark_world import USERS, Made, Params, SparkWorld, failed
+from tests.support.worlds.world import published_ref
 
 TRANSFER = ("download", "upload")
 
@@ -89,7 +88,7 @@ class Forgetful:
         return getattr(self._port, name)
 
 
-def test_what_failed_tasks_left_and_new_folder_markers_are_not_in_the_commit(
+def test_leftovers_of_failed_tasks_and_new_folder_markers_are_not_in_the_commit(
     direct_world: SparkWorld,
 ) -> None:
     direct_world.put(

@@ -20,7 +20,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def jars(tmp_path: Path) -> list[Path]:
-    """What Ivy found: the packages, and something that one of them needs."""
+    """Return what Ivy found: the packages, and a dependency of one of them."""
     made = [tmp_path / "a b" / f"org.example_{name}.jar" for name in ("reads-1.0", "writes-2.1", "more-7")]
     for file in made:
         file.parent.mkdir(exist_ok=True)
@@ -29,7 +29,7 @@ def jars(tmp_path: Path) -> list[Path]:
 
 
 def started(jars: list[Path], **other: str) -> dict[str, str]:
-    """What a session says of itself that was started with the packages."""
+    """Return the settings of a session that was started with the packages."""
     uris = ",".join(jar.as_uri() for jar in jars)
     return {"spark.jars": uris, "spark.jars.packages": ",".join(OURS.names), **other}
 
@@ -97,7 +97,7 @@ def test_a_list_that_is_no_longer_true_counts_for_nothing(
         {"spark.jars.ivy": "/srv/ivy"},
     ],
 )
-def test_what_the_operator_says_of_packages_is_never_answered_with_a_list_made_without_it(
+def test_package_settings_of_the_operator_never_get_a_list_made_without_them(
     environ: dict[str, str], jars: list[Path], tmp_path: Path, other: dict[str, str]
 ) -> None:
     OURS.remember_files(LOCAL, environ, started(jars))

@@ -1,4 +1,4 @@
-"""Delta tables, with the versions of Spark and Delta that fit each other: `delta_tables.py` runs in a pytest of its own."""
+"""Delta tables, with the versions of Spark and Delta that fit each other: `delta_tables.py` runs in a separate pytest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = HERE.parents[1]
 
 def test_delta_tables_live_in_workspaces() -> None:
     path = [str(delta_packages()), *filter(None, [os.environ.get("PYTHONPATH")])]
-    # Not those of the runner around it: this is a run of its own, with one worker.
+    # Not those of the outer run: this is a separate run with one worker.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environ["PYTHONPATH"] = os.pathsep.join(path)
     # Of this Spark too: made once, beside the packages' own place in the cache.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import ROOT, follow, reader
+from tests.support.docs.pages import ROOT, follow, reader
 
 pytestmark = pytest.mark.slow
 

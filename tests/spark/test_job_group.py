@@ -15,9 +15,9 @@ from pyspark.sql.types import LongType
 
 from perago import SparkWorkspace, TaskFailed
 from perago.spark.session import Sessions
-from tests.support.sources import OUR_FILES
-from tests.support.spark_world import Made, Params, SparkWorld, failed, make_spark_task
-from tests.support.world import published_ref
+from tests.support.docs.sources import OUR_FILES
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed, make_spark_task
+from tests.support.worlds.world import published_ref
 
 
 def slow(workspace: SparkWorkspace) -> Any:

@@ -17,9 +17,9 @@ from perago.backend import open_lakefs, open_local_lake
 from perago.lake.base import Lake
 from perago.settings import load_settings
 from tests.conftest import ConductorServer, LakefsServer
-from tests.support import killed_task
-from tests.support.killed_task import ROWS
-from tests.support.spark_world import published_table
+from tests.support.tasks import killed_task
+from tests.support.tasks.killed_task import ROWS
+from tests.support.worlds.spark_world import published_table
 
 TASKS = Path(killed_task.__file__)
 FLOW = {
@@ -44,7 +44,7 @@ FLOW = {
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Where the worker runs: arguments and environment of `perago run`, and the lake to look into."""
+    """The servers of a run: arguments and environment of `perago run`, and the lake to inspect."""
 
     repository: str
     arguments: tuple[str, ...]

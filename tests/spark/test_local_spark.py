@@ -6,9 +6,8 @@ from pathlib import Path
 
 from perago import SparkWorkspace
 from perago.spark.places import SparkPlaces
-from tests.support.spark_files import USERS
-from tests.support.spark_world import Made, Params, SparkWorld
-from tests.support.world import published_ref
+from tests.support.worlds.spark_world import USERS, Made, Params, SparkWorld
+from tests.support.worlds.world import published_ref
 
 
 def test_leftovers_of_spark_are_not_published_and_those_of_the_input_stay(local_world: SparkWorld) -> None:
@@ -62,7 +61,7 @@ def test_a_worker_without_spark_says_so(local_world: SparkWorld) -> None:
 
 
 def test_plain_tasks_of_a_worker_with_spark_work_in_a_folder(local_world: SparkWorld) -> None:
-    from tests.support.world import make_task
+    from tests.support.worlds.world import make_task
 
     assert isinstance(local_world.places, SparkPlaces)
     published_ref(local_world.run(make_task()))

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from perago.lake.local.lake import LocalLake
-from tests.support.commands import Shell
+from tests.support.processes.commands import Shell
 
-TASK = f"{Path(__file__).parents[1] / 'support' / 'map_tasks.py'}:tag_song"
+TASK = f"{Path(__file__).parents[1] / 'support' / 'tasks' / 'map_tasks.py'}:tag_song"
 WAIT_SECONDS = 300.0
 
 
@@ -66,7 +66,7 @@ def test_a_driver_that_is_killed_loses_nothing_that_was_shown_and_resuming_does_
     for number in range(1, 13):
         lake.create_repository(f"song-{number:02d}")
         rows.append({"repository": f"song-{number:02d}", "title": f"t{number}"})
-    # Row 2 is slow and holds back nobody, row 3 fails, row 4 kills its process, row 13 has no repository.
+    # Row 2 is slow and delays no other, row 3 fails, row 4 kills its process, row 13 has no repository.
     rows[1]["waits_for"] = str(go)
     rows[2]["fails_without"] = str(fixed)
     rows[3]["kills"] = True
@@ -90,7 +90,7 @@ def test_a_driver_that_is_killed_loses_nothing_that_was_shown_and_resuming_does_
         wait_for((tmp_path / "go.inside").exists, driver)
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
-    # The body's own process is in another group; unless it has seen its JVM die, it would go on, and end its row.
+    # The body's own process is in another group; unless it has seen its JVM die, it would continue, and end its row.
     with suppress(ProcessLookupError):
         os.kill(int((tmp_path / "go.inside").read_text().split()[0]), signal.SIGKILL)
     assert "row 3 (song-03@main): FAILED: t3 cannot be tagged yet" in shown.read_text()

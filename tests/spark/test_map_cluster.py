@@ -22,9 +22,9 @@ from realservers.state import free_ports
 from tests.conftest import LakefsServer
 from tests.spark.conftest import on_cluster
 from tests.spark.test_map import TASK, wait_for
-from tests.support.commands import Shell
-from tests.support.lakefs import lakefs_lake
-from tests.support.spark_shown import shown_by_spark
+from tests.support.processes.commands import Shell
+from tests.support.servers.lakefs import lakefs_lake
+from tests.support.worlds.spark_world import shown_by_spark
 
 ROWS = 300
 FAILING = range(20, ROWS + 1, 20)
@@ -100,7 +100,7 @@ def test_300_repositories_with_failures_and_a_killed_executor_end_right(
         assert "CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_text()
         seen = shown_by_spark(int(shell.environ[UI]))
         os.kill(executor, signal.SIGKILL)
-        # The body may go on without its executor: once another execution has its row, what it makes counts for nothing.
+        # The body may continue without its executor: once another execution has claimed the row, its result does not count.
         wait_for(lambda: _taken_again(lake, tmp_path), driver)
         go.touch()
         driver.wait()

@@ -6,10 +6,9 @@ import pytest
 
 from perago import SparkWorkspace, TaskFailed, WorkspaceSpec, require_columns, require_glob, require_rows
 from perago.errors import LakeUnavailable
-from tests.support.abandoned import abandon
-from tests.support.ports import after, before, refusing
-from tests.support.spark_world import Made, Params, SparkWorld, failed
-from tests.support.world import make_task, published_ref
+from tests.support.faults.ports import after, before, refusing
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed
+from tests.support.worlds.world import abandon, make_task, published_ref
 
 COUNTS = [{"user": "ann", "count": 2}, {"user": "bob", "count": 1}]
 
@@ -157,7 +156,7 @@ def test_a_no_op_after_an_abandoned_publication_moves_the_branch_back(world: Spa
     assert world.replaced() == [abandoned]
 
 
-def test_what_a_read_only_task_writes_to_its_folder_is_dropped(local_world: SparkWorld) -> None:
+def test_files_of_a_read_only_task_are_dropped(local_world: SparkWorld) -> None:
     a = local_world.head().id
 
     settled = local_world.run(local_world.task(read_only=True))

@@ -11,8 +11,8 @@ from perago.backend import Embedded, Real
 from perago.runtime.attempt.place import open_workdir_place
 from perago.settings import Settings, load_settings
 from perago.spark.placement import placement_of
-from tests.support.spark_world import make_spark_task
-from tests.support.world import make_task
+from tests.support.worlds.spark_world import make_spark_task
+from tests.support.worlds.world import make_task
 
 LAKEFS = {
     "LAKECTL_SERVER_ENDPOINT_URL": "http://127.0.0.1:1",

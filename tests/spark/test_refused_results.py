@@ -1,4 +1,4 @@
-"""What must not be published: a table that nobody could read, and formats that name files of a workspace that is gone."""
+"""Tables that must not be published: unreadable ones, and formats that name files of a removed workspace."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from perago import SparkWorkspace
-from tests.support.spark_world import Made, Params, SparkWorld, failed
-from tests.support.world import published_ref
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed
+from tests.support.worlds.world import published_ref
 
 
 def amounts(workspace: SparkWorkspace, kind: str, *days: int) -> Any:

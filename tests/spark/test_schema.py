@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from perago import GuardrailViolation, SparkWorkspace, TaskDefinitionError, TaskFailed
 from perago.spark.schema import declared_schema
 from perago.spark.session import Sessions
-from tests.support.spark_world import jobs_run
+from tests.support.worlds.spark_world import jobs_run
 
 
 class Play(BaseModel):
@@ -41,7 +41,7 @@ def rows(workspace: SparkWorkspace, sql: str):
 GOOD = "SELECT * FROM VALUES ('ann', 10, NULL), ('bob', 20, 'phone') AS t(user, ms, device)"
 
 
-def test_what_was_written_with_a_model_is_read_with_it(workspace: SparkWorkspace) -> None:
+def test_a_table_written_with_a_model_is_read_with_it(workspace: SparkWorkspace) -> None:
     workspace.write(rows(workspace, GOOD), "plays", schema=Play)
 
     found = workspace.read("plays", schema=Play).orderBy("user").collect()
@@ -114,7 +114,7 @@ def test_csv_is_read_as_declared_and_its_header_must_fit(workspace: SparkWorkspa
         workspace.read("plays.csv", format="csv", schema=Play, header=True)
 
 
-def test_a_table_of_another_writer_is_looked_into_by_spark(workspace: SparkWorkspace, tmp_path: Path) -> None:
+def test_a_table_of_another_writer_is_read_by_spark(workspace: SparkWorkspace, tmp_path: Path) -> None:
     (tmp_path / "plays").mkdir()
     (tmp_path / "plays" / "a.json").write_text('{"user": "ann", "ms": 10}\n')
 
@@ -164,7 +164,7 @@ def test_every_type_of_a_model_has_its_column_type() -> None:
     }
 
 
-def test_what_is_no_schema_is_refused_by_name() -> None:
+def test_a_value_that_is_no_schema_is_refused_by_name() -> None:
     with pytest.raises(TaskDefinitionError, match="must be a pydantic model or a StructType"):
         declared_schema({"user": "string"})
 

@@ -16,7 +16,7 @@ from perago.spark.engine_context import EngineContext
 from perago.spark.placement import placement_of
 from perago.spark.session import Sessions
 from perago.spark_defaults import parse_conf
-from tests.support.spark_world import make_spark_task
+from tests.support.worlds.spark_world import make_spark_task
 
 
 def conf_of(tmp_path: Path, environ: dict[str, str]) -> dict[str, str]:
@@ -43,7 +43,7 @@ def test_a_cluster_keeps_its_own_sizes(tmp_path: Path) -> None:
     assert not {"spark.sql.shuffle.partitions", "spark.driver.memory", "spark.local.dir"} & conf.keys()
 
 
-def test_what_the_operator_says_wins_over_spark_defaults_and_they_win_over_ours(tmp_path: Path) -> None:
+def test_operator_settings_win_over_spark_defaults_and_those_win_over_ours(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text(
         "# sizes\nspark.sql.shuffle.partitions 77\nspark.driver.memory=9g\nspark.ui.enabled  true\n"
     )
@@ -67,7 +67,7 @@ def test_what_the_operator_says_wins_over_spark_defaults_and_they_win_over_ours(
         ("local[2]", None, "spark://conf:7077", "spark://conf:7077"),
     ],
 )
-def test_one_order_decides_on_the_master_for_the_session_its_sizes_and_where_tasks_work(
+def test_one_precedence_decides_the_master_of_the_session_its_sizes_and_the_placement(
     tmp_path: Path, file: str | None, variable: str | None, conf: str | None, master: str
 ) -> None:
     (tmp_path / "spark-defaults.conf").write_text(f"spark.master {file}\n" if file else "")
@@ -102,7 +102,7 @@ def test_a_wrong_pair_is_named() -> None:
     ("master", "local"),
     [("local", True), ("local[4]", True), ("local[*]", True), ("spark://h:7077", False), ("yarn", False)],
 )
-def test_which_masters_are_local(master: str, local: bool) -> None:
+def test_local_masters_are_recognized(master: str, local: bool) -> None:
     assert is_local(master) is local
 
 

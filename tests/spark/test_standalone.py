@@ -17,9 +17,9 @@ import pytest
 from perago.runtime.maps.table import read_table
 from tests.conftest import ConductorServer, LakefsServer, fresh_repository
 from tests.spark.conftest import CLUSTER, on_cluster
-from tests.support import killed_task, map_tasks
-from tests.support.commands import WAIT_SECONDS, Shell
-from tests.support.lakefs import lakefs_lake
+from tests.support.processes.commands import WAIT_SECONDS, Shell
+from tests.support.servers.lakefs import lakefs_lake
+from tests.support.tasks import killed_task, map_tasks
 
 SONGS = 6
 ONE_EXECUTOR = {"spark.cores.max": "1"}
@@ -116,7 +116,7 @@ def test_a_worker_whose_module_executors_do_not_have_says_so_before_it_polls(
     assert "--py-files" in missing.err
     assert "worker " not in missing.err
     assert worker.returncode == 0, rest
-    # Spark has a pool of its own for these jobs, and need not make one up.
+    # Spark has a configured pool for these jobs, and need not create one.
     assert "FairSchedulableBuilder" not in missing.err + "".join(told)
 
 

@@ -25,7 +25,7 @@ from perago import (
 from perago.declare.checks import Check, FolderTree, evaluate_checks, run_checks
 from perago.spark.session import Sessions
 from perago.spark.table_audit import AuditedTree, Auditor
-from tests.support.spark_world import Made, Params, SparkWorld, failed, jobs_run
+from tests.support.worlds.spark_world import Made, Params, SparkWorld, failed, jobs_run
 
 
 class User(BaseModel):
@@ -190,7 +190,7 @@ def test_a_wrong_check_is_refused_where_it_is_written(declare: Any, rule: str) -
         declare()
 
 
-def test_a_plain_task_cannot_look_into_tables() -> None:
+def test_a_plain_task_cannot_check_tables() -> None:
     with pytest.raises(TaskDefinitionError, match=r"require_rows\('plays', min=1\): looks into a table"):
 
         @task(name="plain", owner_email="a@b.c", workspace=WorkspaceSpec(post=[require_rows("plays")]))

@@ -163,7 +163,7 @@ def test_files_of_one_name_stay_apart_and_one_that_changes_is_loaded_again(tmp_p
 
 
 def numbers_of(file: Path) -> object:
-    """What the task of a file finds, or why it failed."""
+    """Return what the task of a file finds, or the reason of its failure."""
     [task] = load_tasks([str(file)])
     trial = try_task(task.fn, {"x": "x"})
     return trial.result["numbers"] if trial.result else trial.reason

@@ -1,4 +1,4 @@
-"""What a body changed outside its prefix is refused by name, whichever lake holds the branch."""
+"""Changes of a body outside its prefix are refused by name, on every lake."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perago.lake.local.lake import LocalLake
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
 from perago.spark.write_scope import check_write_scope, restore_objects
-from tests.support.lake_work import Work
+from tests.support.worlds.lake_work import Work
 
 INPUT = {
     "_lakefs_actions/fence.yaml": b"fence",
@@ -78,7 +78,7 @@ def test_a_deletion_outside_is_refused_by_name(work: Work, prefix: str, path: st
         check_write_scope(work.lake, workspace, "staging")
 
 
-def test_of_many_the_first_few_are_named(work: Work) -> None:
+def test_the_first_few_of_many_are_named(work: Work) -> None:
     workspace = staged(work, "audio/")
     work.put("staging", {f"b/{number}": b"x" for number in range(9)})
     with pytest.raises(PostGuardrailViolation, match="b/0, b/1, b/2, b/3, b/4 and more: outside"):
@@ -150,7 +150,7 @@ def test_with_writes_changes_inside_pass_whatever_they_are_called(work: Work) ->
     assert check_write_scope(work.lake, workspace, "staging") == []
 
 
-def test_of_a_repository_that_is_the_prefix_writes_are_all_that_may_change(work: Work) -> None:
+def test_only_writes_may_change_if_the_prefix_is_the_whole_repository(work: Work) -> None:
     workspace = staged(work, "", View("", reads=(), writes=("z",)))
     work.put("staging", {"z/1": b"2"})
     assert check_write_scope(work.lake, workspace, "staging") == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perago.testing import STEPS
-from tests.support.pages import ROOT, follow, reader
+from tests.support.docs.pages import ROOT, follow, reader
 
 PAGE = (ROOT / "docs/testing-tasks.md").read_text()
 

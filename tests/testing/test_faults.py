@@ -1,4 +1,4 @@
-"""What authors let happen to their tasks: crashes, lost leases and heads that move, and what the retry makes of it."""
+"""Faults that authors inject into trials: crashes, lost leases and moved heads, and the retry after them."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_the_head_moves_once_and_the_retry_finds_it_moved() -> None:
     assert [commit.by for commit in trial.history] == ["other", ""]
 
 
-def test_what_never_happens_is_an_error_of_the_test() -> None:
+def test_a_fault_that_never_fires_fails_the_test() -> None:
     with pytest.raises(
         TrialError, match=r"nothing happened at step 'publish' of 'trial'.*it took input, body, result"
     ):

@@ -1,4 +1,4 @@
-"""The pytest plugin in a project of its own: pytest runs there as its author runs it, in a process of its own."""
+"""The pytest plugin in a separate project: pytest runs there in a new process, as its author runs it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ TESTS = """
         assert [commit.by for commit in perago_lake.history()] == ["clean", "", "trial", "", ""]
 
 
-    def test_each_test_has_a_lake_of_its_own(perago_lake):
+    def test_each_test_has_its_own_lake(perago_lake):
         assert perago_lake.files() == {}
 
 
@@ -161,7 +161,7 @@ def test_all_spark_tasks_of_a_test_run_share_one_session(tmp_path: Path) -> None
     assert "2 passed" in done.stdout
 
 
-def test_who_does_not_use_it_loads_nothing_of_it(tmp_path: Path) -> None:
+def test_a_test_run_that_does_not_use_the_plugin_loads_nothing_of_perago(tmp_path: Path) -> None:
     # Hypothesis is a plugin of this environment, and not of that project.
     done = run_pytest(tmp_path, "-p", "no:hypothesispytest", test_other=NOT_A_USER)
 
@@ -176,7 +176,7 @@ def test_the_fixtures_tell_what_they_are(tmp_path: Path) -> None:
     assert "The one Spark session of this test process" in done.stdout
 
 
-def test_it_can_be_left_out(tmp_path: Path) -> None:
+def test_the_plugin_can_be_disabled(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, *WITHOUT_OTHERS, "-p", "no:perago", tasks=TASKS, test_tasks=TESTS)
 
     assert "fixture 'perago_lake' not found" in done.stdout

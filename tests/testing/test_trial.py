@@ -157,9 +157,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", WRONG)
-def test_wrong_use_is_told_in_one_line(mistake: str) -> None:
-    given, expected = WRONG[mistake]
+@pytest.mark.parametrize("error", WRONG)
+def test_wrong_use_is_told_in_one_line(error: str) -> None:
+    given, expected = WRONG[error]
 
     with pytest.raises(TrialError) as told:
         try_task(make, **given)
@@ -190,7 +190,7 @@ def narrow(workspace: Path, params: Params) -> Made:
     return Made(length=len(there))
 
 
-def test_a_narrow_task_is_tried_among_files_that_it_does_not_see(tmp_path: Path) -> None:
+def test_a_trial_may_contain_files_that_the_task_does_not_see(tmp_path: Path) -> None:
     files = {"in.txt": "a", "in.txt.bak": "b", "other/c.txt": "c"}
 
     trial = try_task(narrow, files, params={"text": "out/made.txt"}, root=tmp_path)

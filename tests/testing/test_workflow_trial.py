@@ -10,7 +10,7 @@ import pytest
 
 from perago import PublishFenceError
 from perago.testing import Clock, TrialError, TrialWorker, advance_head, crash, lose_lease, try_workflow
-from tests.support.workflows import loop, simple, switch, workflow
+from tests.support.tasks.workflows import loop, simple, switch, workflow
 from tests.testing import tasks
 from tests.testing.tasks import Params, counting, make, plain
 
@@ -141,7 +141,7 @@ def test_a_crash_in_one_step_is_made_good_by_its_retry() -> None:
     assert [commit.by for commit in trial.history] == ["make", "count", ""]
 
 
-def test_what_a_retry_replaced_is_shown() -> None:
+def test_a_commit_replaced_by_a_retry_is_shown() -> None:
     trial = try_workflow(ONE, counting("replace"), DATA, faults={"count": {"hand over": lose_lease()}})
 
     assert [commit.by for commit in trial.replaced] == ["count"]
@@ -158,7 +158,7 @@ def test_a_foreign_commit_ends_a_workflow_whose_step_may_not_cover_it() -> None:
     assert trial.history[0].by == "other"
 
 
-def test_only_the_tasks_that_a_workflow_uses_are_looked_at() -> None:
+def test_only_the_tasks_that_a_workflow_uses_are_checked() -> None:
     # The module holds Spark tasks of other workflows, say: nothing is imported for them.
     assert try_workflow(ONE, [counting(), tasks], DATA).status == "COMPLETED"
 
@@ -198,9 +198,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", WRONG)
-def test_wrong_use_is_told_in_one_line(mistake: str) -> None:
-    given, expected = WRONG[mistake]
+@pytest.mark.parametrize("error", WRONG)
+def test_wrong_use_is_told_in_one_line(error: str) -> None:
+    given, expected = WRONG[error]
 
     with pytest.raises(TrialError) as told:
         try_workflow(**{"workflow": ONE, "tasks": [counting()], "data": DATA, **given})

@@ -16,14 +16,14 @@ from perago.cli.ui import serving_page
 from perago.lake.local.lake import LocalLake
 from perago.settings import load_settings
 from perago.ui.server import Served
-from tests.support.browsers import chromium
-from tests.support.furnished import Furnished, furnish
-from tests.support.world import World
+from tests.support.servers.served_page import chromium
+from tests.support.worlds.ui_fixture_data import UiFixtureData, fill_for_ui
+from tests.support.worlds.world import World
 
 LONGEST_MS = 180_000
 """Only a page that hangs takes so long, on however busy a machine."""
 expect.set_options(timeout=LONGEST_MS)
-# Whatever is not on this machine goes by a proxy, and there is none: the discard port answers nobody.
+# Everything that is not on this machine goes through a proxy that does not exist: nothing answers at the discard port.
 LOOPBACK_ALONE = ["--proxy-server=http://127.0.0.1:9", "--proxy-bypass-list=127.0.0.1"]
 
 
@@ -78,22 +78,22 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def furnished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Furnished]:
+def ui_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiFixtureData]:
     """A root with runs and a lake of one repository."""
     root = tmp_path_factory.mktemp("root")
     lake = LocalLake(root / "lake")
     lake.create_repository("music")
     world = World(lake, "music", root)
     world.clock.now = time.time()
-    yield furnish(world)
+    yield fill_for_ui(world)
     world.orchestrator.close()
     lake.close()
 
 
 @pytest.fixture(scope="module")
-def served(furnished: Furnished) -> Iterator[Served]:
+def served(ui_data: UiFixtureData) -> Iterator[Served]:
     """The page over it."""
-    with serving_page(Embedded(settings_of(furnished.world.folder)), port=0) as where:
+    with serving_page(Embedded(settings_of(ui_data.world.folder)), port=0) as where:
         yield where
 
 

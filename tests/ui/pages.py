@@ -1,20 +1,20 @@
-"""Every kind of page that the site has, over a furnished root."""
+"""Every kind of page of `perago ui`, over a root with data."""
 
 from __future__ import annotations
 
-from tests.support.furnished import HOSTILE_NAME, Furnished
+from tests.support.worlds.ui_fixture_data import HOSTILE_NAME, UiFixtureData
 
 
-def pages_of(furnished: Furnished) -> dict[str, tuple[str, dict[str, str]]]:
+def pages_of(ui_data: UiFixtureData) -> dict[str, tuple[str, dict[str, str]]]:
     """Path and query by name."""
-    world = furnished.world
+    world = ui_data.world
     here = {"repo": world.repository, "ref": "main"}
     old = world.history()[-2]
     return {
         "runs": ("/runs", {}),
-        "a run that goes on": ("/run", {"id": furnished.forked}),
-        "a failed run": ("/run", {"id": furnished.failed}),
-        "a run with hostile lines": ("/run", {"id": furnished.hostile}),
+        "a run that goes on": ("/run", {"id": ui_data.forked}),
+        "a failed run": ("/run", {"id": ui_data.failed}),
+        "a run with hostile lines": ("/run", {"id": ui_data.hostile}),
         "branches": ("/branches", {}),
         "data": ("/data", {}),
         "checks": ("/checks", {}),

@@ -1,4 +1,4 @@
-"""Who may look: this machine without more, others with the token; and what comes with every answer."""
+"""Access to the page: without a token from this machine, with the token from others; and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from perago.cli.ui import serving_page
 from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import load_settings
 from perago.ui.auth import is_loopback
-from tests.support.asking import asking
-from tests.support.commands import Shell
+from tests.support.processes.commands import Shell
+from tests.support.servers.served_page import served_page
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8642", "localhost:8642", "[::1]:8642", "127.0.0.1"])
-def test_this_machine_may_look(tmp_path: Path, host: str) -> None:
-    with asking(tmp_path) as http:
+def test_this_machine_may_read_the_page(tmp_path: Path, host: str) -> None:
+    with served_page(tmp_path) as http:
         assert http.get("/runs", headers={"Host": host}).status_code == 200
 
 
@@ -27,12 +27,12 @@ def test_this_machine_may_look(tmp_path: Path, host: str) -> None:
     "host", ["evil.example:8642", "127.0.0.1.evil.example", "", "localhost.evil.example", "["]
 )
 def test_a_foreign_name_that_points_here_is_refused(tmp_path: Path, host: str) -> None:
-    with asking(tmp_path) as http:
+    with served_page(tmp_path) as http:
         assert http.get("/runs", headers={"Host": host}).status_code == 421
 
 
 def test_another_site_may_not_ask_in_the_background(tmp_path: Path) -> None:
-    with asking(tmp_path) as http:
+    with served_page(tmp_path) as http:
         cross = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
         assert http.get("/runs", headers=cross).status_code == 403
         cross["Sec-Fetch-Mode"] = "navigate"
@@ -41,13 +41,13 @@ def test_another_site_may_not_ask_in_the_background(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_nothing_can_be_sent(tmp_path: Path, method: str) -> None:
-    with asking(tmp_path) as http:
+    with served_page(tmp_path) as http:
         assert http.request(method, "/runs").status_code == 405
 
 
 @pytest.mark.parametrize("path", ["/runs", "/static/page.js", "/nothing", "/run?id=no", "/history?repo=no"])
 def test_every_answer_comes_with_the_policy(tmp_path: Path, path: str) -> None:
-    with asking(tmp_path) as http:
+    with served_page(tmp_path) as http:
         headers = http.get(path).headers
     policy = headers["content-security-policy"]
     assert "default-src 'none'" in policy
@@ -60,7 +60,7 @@ def test_every_answer_comes_with_the_policy(tmp_path: Path, path: str) -> None:
 
 class TestToken:
     def test_without_it_nothing_is_shown(self, tmp_path: Path) -> None:
-        with asking(tmp_path, token="s3cret") as http:
+        with served_page(tmp_path, token="s3cret") as http:
             for path in ("/runs", "/static/page.js", "/live/runs", "/?token=wrong", "/?token="):
                 answer = http.get(path)
                 assert answer.status_code == 403
@@ -71,8 +71,8 @@ class TestToken:
                 == 403
             )
 
-    def test_once_given_it_is_a_cookie_and_gone_from_the_address(self, tmp_path: Path) -> None:
-        with asking(tmp_path, token="s3cret") as http:
+    def test_a_valid_token_becomes_a_cookie_and_leaves_the_address(self, tmp_path: Path) -> None:
+        with served_page(tmp_path, token="s3cret") as http:
             answer = http.get("/run?id=a%26b&token=s3cret")
             assert (answer.status_code, answer.headers["location"]) == (303, "?id=a%26b")
             cookie = answer.headers["set-cookie"].lower()
@@ -81,7 +81,7 @@ class TestToken:
             assert http.get("/runs").status_code == 200
 
     def test_a_program_gives_it_as_a_bearer_token(self, tmp_path: Path) -> None:
-        with asking(tmp_path, token="s3cret") as http:
+        with served_page(tmp_path, token="s3cret") as http:
             assert http.get("/runs", headers={"Authorization": "Bearer s3cret"}).status_code == 200
 
     def test_an_address_beyond_this_machine_has_one_and_loopback_has_none(self, tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ class TestToken:
             *[(name, False) for name in ("0.0.0.0", "::", "192.0.2.7", "example.com", "")],
         ],
     )
-    def test_what_counts_as_this_machine(self, host: str, own: bool) -> None:
+    def test_loopback_addresses_count_as_this_machine(self, host: str, own: bool) -> None:
         assert is_loopback(host) is own
 
 
@@ -114,15 +114,15 @@ def test_an_address_that_is_taken_is_told_with_the_way_on(tmp_path: Path) -> Non
         pass
 
 
-def test_where_the_usual_port_is_taken_another_one_serves(tmp_path: Path) -> None:
+def test_another_port_serves_if_the_usual_one_is_taken(tmp_path: Path) -> None:
     servers = Embedded(load_settings({}, root=tmp_path))
     with serving_page(servers) as one, serving_page(servers) as two:
         assert one.port != two.port
 
 
-def test_looking_at_an_empty_root_makes_nothing(tmp_path: Path) -> None:
+def test_inspecting_an_empty_root_creates_nothing(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with asking(root) as http:
+    with served_page(root) as http:
         for path in ("/runs", "/branches", "/data", "/checks"):
             assert http.get(path).status_code == 200
     assert not root.exists()
@@ -138,6 +138,6 @@ def test_without_the_extra_the_command_says_how_to_get_it() -> None:
 
 
 def test_servers_that_are_not_configured_are_told_before_anything_is_served(tmp_path: Path) -> None:
-    said = Shell(tmp_path).look("ui", "--remote")
+    said = Shell(tmp_path).run_here("ui", "--remote")
     assert said.code == 1
     assert "error: lakeFS and Conductor are not configured: set" in said.err

@@ -1,4 +1,4 @@
-"""The page in a real browser: what is live, what happened, data, and what nobody else may do with it."""
+"""The page in a real browser: live updates, history, data, and what hostile content must not do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Browser, Error, Page, expect
 
 from perago.ui.server import Served
-from tests.support.furnished import FILES, Furnished, arm
+from tests.support.worlds.ui_fixture_data import FILES, UiFixtureData, arm
 from tests.ui.conftest import Watched, watch
 from tests.ui.pages import pages_of
 
@@ -42,7 +42,7 @@ axe.run({exclude: [["iframe"]]}, {resultTypes: ["violations"]})
 
 
 def serious_faults(page: Page) -> list[str]:
-    """What axe-core finds that keeps people from using a page."""
+    """Return the accessibility violations that axe-core finds on a page."""
     page.evaluate(AXE_SCRIPT)
     found = page.evaluate(RUN_AXE)
     assert found["passes"] > 10
@@ -54,9 +54,11 @@ def serious_faults(page: Page) -> list[str]:
 
 
 class TestRuns:
-    def test_a_step_changes_its_state_without_a_reload(self, watched: Watched, furnished: Furnished) -> None:
-        world, rank = furnished.world, arm("rank")
-        page = watched.open("/run", id=furnished.forked, step="rank_people")
+    def test_a_step_changes_its_state_without_a_reload(
+        self, watched: Watched, ui_data: UiFixtureData
+    ) -> None:
+        world, rank = ui_data.world, arm("rank")
+        page = watched.open("/run", id=ui_data.forked, step="rank_people")
         page.evaluate("window.marked = true")
         expect(box(page, "rank_people")).to_contain_text("scheduled")
         polled = world.poll(rank)
@@ -69,19 +71,19 @@ class TestRuns:
         expect(page.locator("#news")).to_contain_text("rank_people: COMPLETED")
         assert page.evaluate("window.marked") is True
 
-    def test_the_list_shows_a_new_run_by_itself(self, watched: Watched, furnished: Furnished) -> None:
+    def test_the_list_shows_a_new_run_by_itself(self, watched: Watched, ui_data: UiFixtureData) -> None:
         page = watched.open("/runs")
         page.evaluate("window.marked = true")
         rows = page.locator("table.runs tbody tr")
         before = rows.count()
-        furnished.world.start(arm("left"))
+        ui_data.world.start(arm("left"))
         expect(rows).to_have_count(before + 1)
         assert page.evaluate("window.marked") is True
 
     def test_arms_of_a_fork_stand_side_by_side_and_meet_again(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, ui_data: UiFixtureData
     ) -> None:
-        page = watched.open("/run", id=furnished.forked)
+        page = watched.open("/run", id=ui_data.forked)
         left, right = (box(page, step).bounding_box() for step in ("count_plays", "count_people"))
         join = box(page, "join").bounding_box()
         assert None not in (left, right, join)
@@ -90,17 +92,17 @@ class TestRuns:
         assert join["y"] > right["y"] + right["height"]
 
     def test_a_failed_run_shows_its_reason_as_it_was_written(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, ui_data: UiFixtureData
     ) -> None:
-        page = watched.open("/run", id=furnished.failed)
+        page = watched.open("/run", id=ui_data.failed)
         expect(page.locator(".head .badge")).to_contain_text("FAILED")
         shown = page.locator(".attempt pre.reason").inner_text()
         assert shown == "the <b>third</b> row has no date\n  at line 3\n  at line 7"
 
     def test_times_checks_params_and_result_of_an_attempt_are_there(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, ui_data: UiFixtureData
     ) -> None:
-        page = watched.open("/run", id=furnished.hostile)
+        page = watched.open("/run", id=ui_data.hostile)
         attempt = page.locator(".attempt")
         for phase in ("input", "download", "checks", "body", "stage", "publish"):
             expect(attempt.locator(".legend")).to_contain_text(phase)
@@ -111,15 +113,15 @@ class TestRuns:
 
 class TestBranches:
     def test_a_replaced_publication_is_drawn_aside_under_its_tag_and_leads_to_its_attempt_and_back(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, ui_data: UiFixtureData
     ) -> None:
         page = watched.open("/history", repo="music", ref="main")
         row = page.locator("li.commit.replaced")
         expect(row).to_have_count(1)
-        tag = furnished.world.lake.tags("music", "perago-replaced-")[0]
+        tag = ui_data.world.lake.tags("music", "perago-replaced-")[0]
         expect(row).to_contain_text(tag.name)
         row.locator("strong a").click()
-        page.wait_for_url(re.compile(re.escape(furnished.replaced)))
+        page.wait_for_url(re.compile(re.escape(ui_data.replaced)))
         first = page.locator(".attempt").last
         expect(first).to_contain_text("TIMED_OUT")
         page.locator(".attempt").first.locator(".flow a.id").last.click()
@@ -127,7 +129,7 @@ class TestBranches:
         expect(page.locator(".facts")).to_contain_text("retry 1")
 
     def test_superseded_foreign_and_parallel_commits_are_told_apart(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, ui_data: UiFixtureData
     ) -> None:
         page = watched.open("/history", repo="music", ref="main")
         superseded = page.locator("li.commit.superseded")
@@ -139,7 +141,7 @@ class TestBranches:
         assert page.locator("svg path.beside").count() > 0
 
     def test_checks_of_publications_come_with_their_figures(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, ui_data: UiFixtureData
     ) -> None:
         page = watched.open("/checks")
         page.get_by_role("link", name="main").click()
@@ -148,7 +150,7 @@ class TestBranches:
 
 class TestData:
     def test_parquet_shows_its_schema_and_first_rows_and_is_not_read_whole(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, ui_data: UiFixtureData
     ) -> None:
         page = watched.open("/object", repo="music", ref="main", path="data/plays.parquet")
         expect(page.locator(".look")).to_contain_text("1000 rows in 4 row groups")
@@ -168,8 +170,8 @@ class TestData:
         assert started.value.suggested_filename == "notes.txt"
         assert started.value.path().read_text() == FILES["data/notes.txt"]
 
-    def test_two_commits_are_shown_side_by_side(self, watched: Watched, furnished: Furnished) -> None:
-        old = furnished.world.history()[-2]
+    def test_two_commits_are_shown_side_by_side(self, watched: Watched, ui_data: UiFixtureData) -> None:
+        old = ui_data.world.history()[-2]
         page = watched.open("/compare", repo="music", ref=old, to="main")
         page.get_by_role("link", name="data/result.txt").click()
         expect(page.locator(".pair section").first).to_contain_text("It is not there.")
@@ -178,9 +180,9 @@ class TestData:
 
 class TestHostile:
     def test_no_page_runs_what_names_lines_and_files_hold(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, ui_data: UiFixtureData
     ) -> None:
-        for name, (path, query) in pages_of(furnished).items():
+        for name, (path, query) in pages_of(ui_data).items():
             page = watched.open(path, **query)
             page.wait_for_timeout(50)
             scripts = page.evaluate("Array.from(document.scripts, one => one.src)")
@@ -189,11 +191,11 @@ class TestHostile:
         assert watched.dialogs == []
 
     def test_a_hostile_name_and_line_are_shown_as_they_are(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, ui_data: UiFixtureData
     ) -> None:
         page = watched.open("/folder", repo="music", ref="main")
         expect(page.get_by_role("link", name="<img src=x onerror=alert(1)>\"'&amp;/")).to_be_visible()
-        page = watched.open("/run", id=furnished.hostile)
+        page = watched.open("/run", id=ui_data.hostile)
         line = page.locator("pre.lines")
         expect(line).to_contain_text("</pre><script>document.title='owned'</script>")
         # What turns the direction of text, or paints it, is written out or gone.
@@ -233,11 +235,11 @@ class TestHostile:
         assert "owned" not in page.content().replace("'owned'", "")
 
 
-class TestEverybody:
+class TestEveryPage:
     def test_the_browser_asks_this_machine_alone_and_can_reach_nothing_else(
-        self, watched: Watched, furnished: Furnished
+        self, watched: Watched, ui_data: UiFixtureData
     ) -> None:
-        for path, query in pages_of(furnished).values():
+        for path, query in pages_of(ui_data).values():
             watched.open(path, **query)
         origin = watched.served.address("/")
         assert len(watched.asked) > 40
@@ -247,10 +249,10 @@ class TestEverybody:
                 watched.page.goto(elsewhere)
 
     def test_all_pages_can_be_read_without_the_script(
-        self, browser: Browser, served: Served, furnished: Furnished
+        self, browser: Browser, served: Served, ui_data: UiFixtureData
     ) -> None:
         with browser.new_context(java_script_enabled=False) as context:
-            page = watch(context, served).open("/run", id=furnished.failed)
+            page = watch(context, served).open("/run", id=ui_data.failed)
             expect(page.locator("pre.reason").first).to_contain_text("has no date")
 
     def test_a_run_is_reached_by_the_keyboard_alone(self, watched: Watched) -> None:
@@ -265,17 +267,17 @@ class TestEverybody:
 
     @pytest.fixture(params=["light", "dark", "phone"])
     def reader(self, request: pytest.FixtureRequest, browser: Browser, served: Served) -> Iterator[Watched]:
-        """Somebody on a wide screen, in the dark, or with a phone."""
+        """The page on a wide screen, in dark mode, or on a phone."""
         width = 360 if request.param == "phone" else 1280
         scheme = "dark" if request.param == "dark" else "light"
         with browser.new_context(color_scheme=scheme, viewport={"width": width, "height": 800}) as context:
             yield watch(context, served)
 
     def test_axe_finds_nothing_serious_and_nothing_runs_over_the_edge(
-        self, reader: Watched, furnished: Furnished, request: pytest.FixtureRequest
+        self, reader: Watched, ui_data: UiFixtureData, request: pytest.FixtureRequest
     ) -> None:
         found = []
-        for name, (path, query) in pages_of(furnished).items():
+        for name, (path, query) in pages_of(ui_data).items():
             page = reader.open(path, **query)
             width = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
             if width[0] > width[1]:
@@ -290,7 +292,7 @@ class TestEverybody:
         page.evaluate("() => document.querySelector('label').remove()")
         assert [fault.split()[0] for fault in serious_faults(page)] == ["label"]
 
-    def test_it_is_dark_in_the_dark(self, browser: Browser, served: Served) -> None:
+    def test_the_page_is_dark_in_dark_mode(self, browser: Browser, served: Served) -> None:
         with browser.new_context(color_scheme="dark") as context:
             page = watch(context, served).open("/runs")
             colour = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")

@@ -12,7 +12,7 @@ from perago.protocol.attempt_record import AttemptRecord
 from perago.ui.graph import Node, graph_of
 from perago.ui.history import HistoryRow, draw
 from perago.ui.step_page import chosen_step, phases_of
-from tests.support.workflows import noop
+from tests.support.tasks.workflows import noop
 
 
 def task(
@@ -75,7 +75,7 @@ class TestGraph:
         (node,) = graph_of(state([fork], task("one", seq=1), came))
         assert [inner.reference for inner in node.lanes[0].nodes] == ["one"]
 
-    def test_what_came_up_and_is_not_defined_is_shown_too(self) -> None:
+    def test_steps_that_ran_without_a_definition_are_shown_too(self) -> None:
         nodes = graph_of(state([simple("known")], task("surprise", seq=1)))
         assert of(nodes, "known").standing.status == ""
         assert of(nodes, "surprise").standing.status == "COMPLETED"
@@ -142,7 +142,7 @@ class TestLanes:
         assert self.kinds(rows) == [["branch"], ["branch", "replaced"], ["branch"]]
         assert [row.drawn.dot for row in draw(rows, more=False)] == [9, 27, 9]
 
-    def test_one_that_stands_above_the_head_has_no_branch_beside_it(self) -> None:
+    def test_a_commit_above_the_head_has_no_branch_beside_it(self) -> None:
         rows = [self.row("lost", kind="replaced"), self.row("a")]
         assert self.kinds(rows) == [["replaced"], []]
 

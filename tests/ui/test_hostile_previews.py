@@ -1,4 +1,4 @@
-"""Previews of files that are made to take memory, time or a page of any size: bounded, and the page goes on."""
+"""Previews of files that would take unlimited memory, time or space: bounded, and the page keeps working."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from perago.testing.lake import put_objects
 from perago.ui import parquet_preview
 from perago.ui.rendering import pretty
 from perago.ui.text_preview import MAX_INDENTED_CHARS, indent_json
-from tests.support.asking import asking
-from tests.support.furnished import table_bytes
-from tests.support.processes import command, descendants
+from tests.support.processes.processes import command, descendants
+from tests.support.servers.served_page import served_page
+from tests.support.worlds.ui_fixture_data import table_bytes
 
 MIB = 1024 * 1024
 
@@ -149,7 +149,7 @@ def test_json_that_grows_when_it_is_indented_is_shown_as_it_is(tmp_path: Path, t
         put_objects(lake, "music", "main", {"some.json": text}, folder=tmp_path / "uploads")
         lake.commit("music", "main", "some JSON", {})
 
-    with asking(tmp_path, lambda: LocalLake(tmp_path / "lake")) as http:
+    with served_page(tmp_path, lambda: LocalLake(tmp_path / "lake")) as http:
         page = http.get("/object", params={"repo": "music", "path": "some.json"})
 
     assert page.status_code == 200

@@ -1,4 +1,4 @@
-"""What the pages say, asked for by a program: errors, pages of long lists, previews and bytes."""
+"""The pages as an HTTP client gets them: errors, pages of long lists, previews and bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from perago.ui.graph import graph_of
 from perago.ui.preview import FIRST_BYTES
 from perago.ui.rendering import escape_hidden, link
 from perago.ui.text_preview import is_text, table_of
-from tests.support.asking import asking
-from tests.support.furnished import FILES, Furnished, put_files, table_bytes
+from tests.support.servers.served_page import served_page
+from tests.support.worlds.ui_fixture_data import FILES, UiFixtureData, put_files, table_bytes
 
 
 @pytest.fixture(scope="module")
-def http(furnished: Furnished) -> Iterator[httpx.Client]:
-    root = furnished.world.folder
-    with asking(root, lambda: LocalLake(root / "lake")) as made:
+def http(ui_data: UiFixtureData) -> Iterator[httpx.Client]:
+    root = ui_data.world.folder
+    with served_page(root, lambda: LocalLake(root / "lake")) as made:
         yield made
 
 
@@ -41,7 +41,9 @@ class TestErrors:
             ("/run?id=%00", "no run"),
         ],
     )
-    def test_what_is_not_there_is_told_in_a_page(self, http: httpx.Client, address: str, said: str) -> None:
+    def test_a_missing_object_is_reported_in_a_page(
+        self, http: httpx.Client, address: str, said: str
+    ) -> None:
         answer = http.get(address)
         assert answer.status_code == 404
         assert said in answer.text.replace("&#39;", "'")
@@ -73,10 +75,10 @@ class TestBytes:
             assert "script-src" not in policy
             assert "allow-" not in policy
 
-    def test_a_name_cannot_break_out_of_the_header(self, http: httpx.Client, furnished: Furnished) -> None:
+    def test_a_name_cannot_break_out_of_the_header(self, http: httpx.Client, ui_data: UiFixtureData) -> None:
         name = 'x/a"; filename="b.exe\r\nX-Bad: 1'
-        put_files(furnished.world, {name: "x"})
-        furnished.world.lake.commit("music", "main", "odd", {})
+        put_files(ui_data.world, {name: "x"})
+        ui_data.world.lake.commit("music", "main", "odd", {})
         answer = http.get("/download", params={"repo": "music", "path": name})
         assert answer.text == "x"
         assert "x-bad" not in answer.headers
@@ -92,7 +94,7 @@ class TestLongLists:
             save_run(tmp_path, run)
             save_end(tmp_path, run.id, RunEnd("COMPLETED", float(number), number + 1.0))
         seen: list[str] = []
-        with asking(tmp_path) as http:
+        with served_page(tmp_path) as http:
             address = "/runs"
             for _ in range(3):
                 page = http.get(address).text
@@ -103,12 +105,12 @@ class TestLongLists:
         assert address == ""
         # A broken record hides no other.
         (runs_folder(tmp_path) / "20260101-000119-abcdef" / "run.json").write_text("{")
-        with asking(tmp_path) as http:
+        with served_page(tmp_path) as http:
             assert "20260101-000118-abcdef" in http.get("/runs").text
 
-    def test_a_folder_comes_a_page_at_a_time(self, http: httpx.Client, furnished: Furnished) -> None:
-        put_files(furnished.world, {f"many/{number:04}": "x" for number in range(450)})
-        furnished.world.lake.commit("music", "main", "many", {})
+    def test_a_folder_comes_a_page_at_a_time(self, http: httpx.Client, ui_data: UiFixtureData) -> None:
+        put_files(ui_data.world, {f"many/{number:04}": "x" for number in range(450)})
+        ui_data.world.lake.commit("music", "main", "many", {})
         found, address = 0, "/folder?repo=music&path=many/"
         for _ in range(3):
             page = http.get(address).text
@@ -118,7 +120,7 @@ class TestLongLists:
         assert (found, address) == (450, "")
 
 
-class TestLooks:
+class TestPreviews:
     def test_parquet_is_read_by_ranges_and_not_whole(self) -> None:
         data, read = table_bytes(200_000), []
 
@@ -135,7 +137,7 @@ class TestLooks:
     @pytest.mark.parametrize(
         "data", [b"", b"PAR1", b"PAR1" + b"\xff" * 100 + b"\xff\xff\xff\x7fPAR1", b"no" * 50]
     )
-    def test_what_is_no_parquet_is_told(self, data: bytes) -> None:
+    def test_a_file_that_is_no_parquet_is_reported(self, data: bytes) -> None:
         found = parquet_preview.preview_parquet(lambda start, length: data[start : start + length], len(data))
         assert isinstance(found, str)
 
@@ -163,9 +165,11 @@ class TestLooks:
         assert not is_text(b"\xc3" + b"a" * 10)
         assert not is_text(b"a\x00b")
 
-    def test_only_the_first_bytes_of_a_text_are_read(self, http: httpx.Client, furnished: Furnished) -> None:
-        put_files(furnished.world, {"long.txt": "a" * FIRST_BYTES + "THE END"})
-        furnished.world.lake.commit("music", "main", "long", {})
+    def test_only_the_first_bytes_of_a_text_are_read(
+        self, http: httpx.Client, ui_data: UiFixtureData
+    ) -> None:
+        put_files(ui_data.world, {"long.txt": "a" * FIRST_BYTES + "THE END"})
+        ui_data.world.lake.commit("music", "main", "long", {})
         page = http.get("/object", params={"repo": "music", "path": "long.txt"}).text
         assert "THE END" not in page
         assert "These are its first 64 KB." in page
@@ -181,8 +185,8 @@ class TestWords:
         )
 
 
-def test_a_graph_has_forks_switches_and_loops_with_retries_folded(furnished: Furnished) -> None:
-    state = furnished.world.workflow(furnished.forked)
+def test_a_graph_has_forks_switches_and_loops_with_retries_folded(ui_data: UiFixtureData) -> None:
+    state = ui_data.world.workflow(ui_data.forked)
     nodes = graph_of(state)
     assert [(node.reference, node.shape) for node in nodes] == [
         ("fork", "fork"),
@@ -193,12 +197,12 @@ def test_a_graph_has_forks_switches_and_loops_with_retries_folded(furnished: Fur
         ["count_plays"],
         ["count_people", "rank_people"],
     ]
-    again = graph_of(furnished.world.workflow(furnished.replaced))
+    again = graph_of(ui_data.world.workflow(ui_data.replaced))
     assert [(node.standing.status, node.standing.attempts) for node in again] == [("COMPLETED", 2)]
 
 
-def test_live_events_hold_no_line_of_anybody_else(http: httpx.Client, furnished: Furnished) -> None:
-    with http.stream("GET", "/live/run", params={"id": furnished.failed}) as answer:
+def test_live_events_hold_no_line_of_anybody_else(http: httpx.Client, ui_data: UiFixtureData) -> None:
+    with http.stream("GET", "/live/run", params={"id": ui_data.failed}) as answer:
         text = "".join(answer.iter_text())
     assert answer.headers["content-type"].startswith("text/event-stream")
     events = [block.split("\n") for block in text.strip().split("\n\n")]

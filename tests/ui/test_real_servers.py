@@ -1,4 +1,4 @@
-"""The same page over real lakeFS and Conductor: a run that goes on, its publication, its data and its checks."""
+"""The same page over real lakeFS and Conductor: a running workflow, its publication, its data and its checks."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator
 from perago.protocol.attempt_record import record_line
 from perago.settings import load_settings
 from tests.conftest import ConductorServer, LakefsServer
-from tests.support.clock import eventually
-from tests.support.furnished import FILES, HOSTILE_NAME, RECORD, put_files
-from tests.support.lakefs_world import opened
-from tests.support.world import World, make_task
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.lakefs_world import opened
+from tests.support.worlds.ui_fixture_data import FILES, HOSTILE_NAME, RECORD, put_files
+from tests.support.worlds.world import World, make_task
 from tests.ui.conftest import watch
 
 pytestmark = pytest.mark.slow
@@ -92,7 +92,7 @@ def test_a_run_its_publication_and_its_data_are_shown_as_on_the_embedded_servers
 
 
 def start(world: World, name: str, definition: object) -> str:
-    """A workflow of one step, under a name that nobody else uses."""
+    """Return a workflow of one step with a unique name."""
     world.orchestrator.register_taskdefs([build_taskdef(definition)])  # type: ignore[arg-type]
     step = {
         "name": definition.name,  # type: ignore[attr-defined]

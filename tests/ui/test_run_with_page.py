@@ -22,8 +22,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from perago.backend import Embedded
 from perago.cli.ui import serving_page
-from tests.support.commands import Shell
-from tests.support.workflows import fork, join, noop, simple
+from tests.support.processes.commands import Shell
+from tests.support.tasks.workflows import fork, join, noop, simple
 from tests.ui.conftest import LONGEST_MS, settings_of
 
 pytestmark = pytest.mark.slow
@@ -116,7 +116,9 @@ def written(folder: Path) -> Shell:
     return Shell(folder)
 
 
-def test_the_page_is_there_while_the_run_goes_on_and_ends_with_it(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_is_served_while_the_run_is_running_and_ends_with_it(
+    browser: Browser, tmp_path: Path
+) -> None:
     shell = written(tmp_path)
     where = ("--import", "music=seed", "--workspace", "music")
     with ended(shell.start("run", "workflow.json", "--tasks", "tasks.py", *where, "--ui")) as process:
@@ -140,7 +142,7 @@ def test_the_page_is_there_while_the_run_goes_on_and_ends_with_it(browser: Brows
 
 
 def look_afterwards(browser: Browser, folder: Path) -> None:
-    """What `perago ui` shows of the run that is over."""
+    """Return what `perago ui` shows of the finished run."""
     with serving_page(Embedded(settings_of(folder / ".perago")), port=0) as served:
         for scheme, name in (("light", "ui-history.png"), ("dark", "ui-history-dark.png")):
             with browser.new_context(color_scheme=scheme, viewport={"width": 1280, "height": 640}) as context:
@@ -163,7 +165,7 @@ def look_afterwards(browser: Browser, folder: Path) -> None:
 def picture(page: Page, name: str, folder: Path) -> None:
     """A picture for the docs; written there only when asked for."""
     wanted = IMAGES if os.environ.get("PERAGO_DOCS_PICTURES") else folder
-    # The folder of this very run is nobody's business.
+    # The folder of this run must not be shown.
     page.evaluate("document.querySelector('.where').textContent = 'embedded, ~/music/.perago'")
     page.screenshot(path=wanted / name, animations="disabled")
     assert (wanted / name).stat().st_size > 10_000

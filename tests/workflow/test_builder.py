@@ -176,7 +176,7 @@ def count(**wrong: Any) -> Any:
 
 
 CLEAN_RESULT = r"\$\{clean\.output\.result"
-MISTAKES: dict[str, tuple[Any, str]] = {
+ERRORS: dict[str, tuple[Any, str]] = {
     "a misspelt field": (
         lambda: cleaned().result.cuont,
         CLEAN_RESULT + r"\} has no 'cuont'; did you mean 'count'",
@@ -258,9 +258,9 @@ MISTAKES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_one_line_with_the_authors_line(name: str) -> None:
-    wrong, message = MISTAKES[name]
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_is_one_line_with_the_authors_line(name: str) -> None:
+    wrong, message = ERRORS[name]
 
     with pytest.raises(TaskDefinitionError, match=message) as raised:
         wrong()

@@ -1,4 +1,4 @@
-"""What a type checker says about a step: a wrong param, a wrong keyword and a wrong field of a result are type errors."""
+"""Type errors in a step: a wrong param, a wrong keyword, a wrong field of a result."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.type_errors import only_marked_lines_are_errors
+from tests.support.docs.sources import only_marked_lines_are_errors
 
 SAMPLE = """
 from pathlib import Path

@@ -70,7 +70,7 @@ def test_a_fork_inside_an_arm_brings_its_join_along() -> None:
         (("both", ["clean"]), "one list of steps for each arm, and got ['clean']"),
     ],
 )
-def test_what_is_no_fork_is_refused(arguments: tuple[Any, ...], said: str) -> None:
+def test_invalid_fork_arguments_are_refused(arguments: tuple[Any, ...], said: str) -> None:
     with pytest.raises(TaskDefinitionError) as caught:
         fork(*arguments)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perago.spark")
 
-_LOOK_SECONDS = 0.5
+_PROGRESS_SECONDS = 0.5
 _SPARK_IS_GONE: tuple[type[Exception], ...] = (*SPARK_ERRORS, AttributeError)
 """`AttributeError` is included because the context has no Java object once the body has stopped Spark."""
 
@@ -91,7 +91,7 @@ def _report_progress(context: SparkContext, group: str, note: Note) -> Iterator[
     """Report the progress of the job group's stages while the block runs."""
     reported = ""
 
-    def look() -> bool:
+    def report() -> bool:
         nonlocal reported
         try:
             text = _progress(context, group)
@@ -102,7 +102,7 @@ def _report_progress(context: SparkContext, group: str, note: Note) -> Iterator[
             note(text)
         return True
 
-    with call_periodically(look, every=_LOOK_SECONDS, name="perago-spark-progress"):
+    with call_periodically(report, every=_PROGRESS_SECONDS, name="perago-spark-progress"):
         yield
 
 

@@ -68,7 +68,7 @@ def run_parts(
 ) -> tuple[list[Part], WorkflowState, bool]:
     """Render the live parts of a run. Also returns the workflow's state, and whether the parts are final."""
     with source.orchestrator_of(found) as orchestrator:
-        alive = found.is_running  # read first: if the run has ended, the state read next is final
+        alive = found.may_progress  # read first: if the run has ended, the state read next is final
         state = orchestrator.workflow(found.workflow_id)
         step = chosen_step(state, wanted)
         page = step_page(orchestrator, state, step, skip) if step is not None else None

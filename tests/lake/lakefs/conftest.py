@@ -1,4 +1,4 @@
-"""What several tests of the lakeFS adapter ask for."""
+"""Fixtures of the lakeFS adapter's tests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.kept import Kept
+from tests.support.worlds.cache_fixture import CacheFixture
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Kept:
-    return Kept(tmp_path)
+def cached(tmp_path: Path) -> CacheFixture:
+    return CacheFixture(tmp_path)

@@ -21,7 +21,7 @@ from perago.errors import LakeRefused, LakeUnavailable
 from perago.lake.lakefs import api
 from perago.lake.lakefs.api import Request
 from perago.lake.lakefs.client import LakeFSClient, Options, Repeat
-from tests.support.tls import answering_with_tls, self_signed
+from tests.support.servers.tls import answering_with_tls, self_signed
 
 ODD = [
     "main",

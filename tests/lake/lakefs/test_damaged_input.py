@@ -9,11 +9,10 @@ import pytest
 
 from perago import TaskTerminalError
 from tests.conftest import LakefsServer
-from tests.support.fetching import MIB, OBJECT
-from tests.support.lake_work import Work
-from tests.support.lakefs import OpenLakeFS
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.world import Made, Params, World, make_task, published_ref
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.servers.lakefs import MIB, OBJECT, OpenLakeFS
+from tests.support.worlds.lake_work import Work
+from tests.support.worlds.world import Made, Params, World, make_task, published_ref
 
 DATA = bytes(range(251)) * (9 * MIB // 251)
 
@@ -26,7 +25,7 @@ def tell(workspace: Path, _params: Params) -> Made:
 
 
 def give_up(workspace: Path, _params: Params) -> Made:
-    """What a body may do that cannot make sense of its input."""
+    """Fail, as a body that cannot make sense of its input."""
     tell(workspace, _params)
     raise TaskTerminalError("this file makes no sense")
 

@@ -41,7 +41,7 @@ def classes(module: object) -> list[type[Exception]]:
 
 
 def bare(kind: type[Exception]) -> Exception:
-    """One of these without its constructor, and with a text: only the class counts."""
+    """Create an error without its constructor, with a text: only the class counts."""
     plain = type(kind.__name__, (kind,), {"__str__": lambda _: "text", "__repr__": lambda _: "text"})
     return plain.__new__(plain)
 
@@ -214,7 +214,7 @@ def test_only_a_connection_that_never_came_about_sent_nothing() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ["http://me:pass@127.0.0.1:1", "http://nowhere.invalid:1/x/"])
-def test_a_connection_that_fails_names_the_address_without_its_login_and_says_what_to_look_at(
+def test_a_failed_connection_names_the_address_without_its_login_and_says_what_to_check(
     endpoint: str,
 ) -> None:
     client = LakeFSClient(endpoint, ("key", "secret"), Options(tries=1))

@@ -11,9 +11,9 @@ import pytest
 from perago.errors import HeadMoved, LakeConflict, LakeNotFound, LakeRefused, LakeUnavailable
 from perago.lake.base import Download, Merge
 from tests.conftest import LakefsServer
-from tests.support.lake_work import Work
-from tests.support.lakefs import OpenLakeFS
-from tests.support.proxy import Fault, fault_proxy
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.servers.lakefs import OpenLakeFS
+from tests.support.worlds.lake_work import Work
 
 MERGE = r"POST .*/refs/[^/]+/merge/"
 COMMIT = r"POST .*/branches/[^/]+/commits"
@@ -87,7 +87,7 @@ class TestMerge:
         assert lakefs_work.head() == base
 
     @pytest.mark.parametrize("status", [423, 429])
-    def test_who_wants_to_look_at_the_head_first_hears_of_a_locked_branch_at_once(
+    def test_a_fail_fast_merge_reports_a_locked_branch_at_once(
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, status: int
     ) -> None:
         base = staged(lakefs_work)
@@ -222,7 +222,7 @@ class TestNames:
         with pytest.raises(LakeNotFound):
             lakefs_work.head("side")
 
-    def test_reads_go_on_through_a_storm_of_errors_and_cuts(
+    def test_reads_survive_a_storm_of_errors_and_cuts(
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS
     ) -> None:
         head = lakefs_work.commit("main", {"a": b"1"})
@@ -256,7 +256,7 @@ class TestBytes:
         [(10**9, 10**9), (MIB, 10**9), (MIB, 2 * MIB)],
         ids=["in memory", "streamed", "in ranges"],
     )
-    def test_a_large_object_goes_on_where_it_was_cut(
+    def test_a_large_download_continues_where_it_was_cut(
         self,
         lakefs_server: LakefsServer,
         lakefs_work: Work,
@@ -274,7 +274,7 @@ class TestBytes:
         assert (tmp_path / "out").read_bytes() == data
         assert found == {"large": hashlib.md5(data).hexdigest()}
 
-    def test_a_read_goes_on_where_it_was_cut(
+    def test_a_read_continues_where_it_was_cut(
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS
     ) -> None:
         data = bytes(range(256)) * 20_000
@@ -298,7 +298,7 @@ class TestBytes:
             assert proxy.count(OBJECT) == 20
         assert lakefs_work.contents("main") == objects
 
-    def test_a_multipart_upload_goes_on_through_cuts(
+    def test_a_multipart_upload_survives_cuts(
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS
     ) -> None:
         data = bytes(range(256)) * 80_000

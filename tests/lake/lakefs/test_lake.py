@@ -1,4 +1,4 @@
-"""What the lakeFS adapter does beyond the contract: exact refs, endings, levels of the fence, few calls."""
+"""The lakeFS adapter beyond the contract: exact refs, outcomes, fence levels, few calls."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT, Fence
 from perago.lake.lakefs.fence_probe import FENCE_KEY
 from perago.lake.lakefs.lake import LakeFSLake
 from tests.conftest import LakefsServer
-from tests.support.lake_work import Work, at_once
-from tests.support.lakefs import OpenLakeFS, lakefs_lake
-from tests.support.proxy import Fault, Way, fault_proxy
+from tests.support.faults.proxy import Fault, Way, fault_proxy
+from tests.support.servers.lakefs import OpenLakeFS, lakefs_lake
+from tests.support.worlds.lake_work import Work, at_once
 
 
 def fenced(work: Work) -> str:
@@ -47,7 +47,7 @@ class TestRefs:
             lake.head(lakefs_work.repository, "main")
             assert len(proxy.seen) == 1
 
-    def test_a_log_longer_than_a_page_goes_on(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
+    def test_a_log_longer_than_a_page_is_complete(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
         made = [lakefs_work.commit("main", {"a": b"%d" % n}) for n in range(3)]
         ids = [commit.id for commit in lakefs.log(lakefs_work.repository, "main", 5000)]
         assert ids[:3] == made[::-1]
@@ -67,7 +67,7 @@ class TestRefs:
                 assert "a-wrong-secret" not in str(caught.value)
 
 
-class TestEndings:
+class TestOutcomes:
     def test_a_protected_branch_forbids_a_relocation_and_allows_a_merge(
         self, lakefs_server: LakefsServer, lakefs: LakeFSLake, lakefs_work: Work
     ) -> None:
@@ -130,7 +130,7 @@ class TestFence:
             assert len(proxy.seen) == 4
 
     @pytest.mark.parametrize("level", ["hard", "soft"])
-    def test_what_was_merged_from_a_fenced_commit_onto_its_base_is_known_to_carry_the_fence(
+    def test_a_merge_of_a_fenced_commit_onto_its_base_is_known_to_carry_the_fence(
         self, lakefs_server: LakefsServer, lakefs_work: Work, open_lakefs: OpenLakeFS, level: FenceLevel
     ) -> None:
         base = fenced(lakefs_work)
@@ -146,7 +146,7 @@ class TestFence:
             assert proxy.count("_lakefs_actions") == (level == "soft")
 
     @pytest.mark.parametrize("where", ["side", "main"])
-    def test_what_was_merged_after_the_fence_file_was_deleted_is_soft(
+    def test_a_merge_after_the_fence_file_was_deleted_is_soft(
         self, lakefs: LakeFSLake, lakefs_work: Work, where: str
     ) -> None:
         repository, base = lakefs_work.repository, fenced(lakefs_work)
@@ -227,7 +227,7 @@ class TestFence:
         assert lakefs_work.head() == head
         assert lakefs.branches(lakefs_work.repository, "perago-fence") == []
 
-    def test_there_is_no_proof_without_a_fence(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
+    def test_nothing_is_proven_without_a_fence(self, lakefs: LakeFSLake, lakefs_work: Work) -> None:
         with pytest.raises(LakeRefused, match="perago fence install"):
             Fence(lakefs).prove(lakefs_work.repository, "main")
 
@@ -310,7 +310,7 @@ class TestFork:
 
 
 def in_a_fork(work: object) -> str:
-    """What `work` returns in a forked child, within seconds."""
+    """Return the result of `work` in a forked child, within seconds."""
     import signal
 
     read, write = os.pipe()

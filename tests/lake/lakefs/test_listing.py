@@ -15,7 +15,7 @@ import pytest
 from perago.errors import LakeError
 from perago.lake.lakefs.lake import LakeFSLake
 from tests.conftest import LakefsServer
-from tests.support.lakefs import lakefs_lake
+from tests.support.servers.lakefs import lakefs_lake
 
 Page = tuple[list[str], str, bool]
 """Names, the offset of the next page, and whether there is one."""

@@ -68,5 +68,5 @@ def test_other_events_and_other_branches_are_none(on: str) -> None:
         action("other: &all {pre-merge: }\non: {<<: *all}"),
     ],
 )
-def test_what_cannot_be_read_for_certain_counts_as_a_gate(text: bytes) -> None:
+def test_an_action_that_cannot_be_parsed_counts_as_a_gate(text: bytes) -> None:
     assert is_gate(text, "main")

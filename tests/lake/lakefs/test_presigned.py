@@ -1,4 +1,4 @@
-"""Bytes that go past lakeFS: which way they take, and that nobody is told the addresses."""
+"""Transfers past lakeFS by presigned URLs: their routes, and that the URLs are never shown."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from perago.lake.lakefs.lake import LakeFSLake
 from perago.runtime.observe.logs import TextFormatter
 from perago.runtime.observe.sanitize import MASK, Masker
 from tests.conftest import LakefsServer, ProductionServers, fresh_repository
-from tests.support.lake_work import Work
-from tests.support.lakefs import WITHOUT_WAITING, lakefs_lake
-from tests.support.past_lakefs import GET, PROBE, PUT, PastLakefs, past_lakefs
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.world import World, make_task
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.servers.lakefs import WITHOUT_WAITING, lakefs_lake
+from tests.support.servers.own_lakefs import GET, PROBE, PUT, PresignedLakefs, presigned_lakefs
+from tests.support.worlds.lake_work import Work
+from tests.support.worlds.world import World, make_task
 
 MIB = 1024 * 1024
 LARGE = bytes(range(256)) * (72 * 1024)
@@ -27,23 +27,23 @@ THROUGH_LAKEFS = r"^(GET|PUT|POST) /test-[^/]+/"
 
 
 @pytest.fixture(scope="module")
-def past(
+def presigned(
     production_servers: ProductionServers, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[PastLakefs]:
-    with past_lakefs(production_servers.store, tmp_path_factory.mktemp("past")) as made:
+) -> Iterator[PresignedLakefs]:
+    with presigned_lakefs(production_servers.store, tmp_path_factory.mktemp("past")) as made:
         yield made
 
 
 @pytest.fixture
-def work(past: PastLakefs, tmp_path: Path) -> Iterator[Work]:
+def work(presigned: PresignedLakefs, tmp_path: Path) -> Iterator[Work]:
     """The usual moves on a repository whose objects go past lakeFS; nothing was seen so far."""
-    past.forget()
+    presigned.forget()
     with (
-        fresh_repository(past.server) as repository,
-        _lake(past.server, tmp_path, transfer="presigned") as lake,
+        fresh_repository(presigned.server) as repository,
+        _lake(presigned.server, tmp_path, transfer="presigned") as lake,
     ):
         yield Work(lake, repository, tmp_path / "files")
-    past.forget()
+    presigned.forget()
 
 
 def fetch(work: Work, ref: str, folder: Path, lake: LakeFSLake | None = None) -> dict[str, bytes]:
@@ -55,22 +55,22 @@ def fetch(work: Work, ref: str, folder: Path, lake: LakeFSLake | None = None) ->
     return {file.entry.path: file.target.read_bytes() for file in files}
 
 
-class TestWays:
+class TestRouting:
     def test_bytes_go_straight_between_store_and_worker(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         wanted = {"a/1.txt": b"one", "a/empty": b"", "b/large.bin": LARGE, "c/ü \n~.txt": b"odd name"}
         with (
-            fault_proxy(past.server.url) as before,
-            _lake(past.server, tmp_path, url=before.url, transfer="presigned") as lake,
+            fault_proxy(presigned.server.url) as before,
+            _lake(presigned.server, tmp_path, url=before.url, transfer="presigned") as lake,
         ):
             through = Work(lake, work.repository, tmp_path / "through")
             commit = through.commit("main", wanted)
             assert fetch(through, commit, tmp_path / "got") == wanted
             assert before.count(THROUGH_LAKEFS) == 0
         # Three files whole, one in three parts.
-        assert past.proxy.count(PUT) == 6
-        assert past.proxy.count(GET) == 4
+        assert presigned.proxy.count(PUT) == 6
+        assert presigned.proxy.count(GET) == 4
 
     def test_a_commit_made_past_lakefs_reads_the_same_through_it(self, work: Work) -> None:
         wanted = {"a": b"1", "b": LARGE}
@@ -86,49 +86,51 @@ class TestWays:
 
         assert found == {upload.path: upload.checksum for upload in uploads}
 
-    def test_many_addresses_are_asked_for_at_once(self, past: PastLakefs, work: Work, tmp_path: Path) -> None:
+    def test_many_addresses_are_asked_for_at_once(
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
+    ) -> None:
         commit = work.commit("main", {f"many/{number:03}": b"%d" % number for number in range(40)})
         with (
-            fault_proxy(past.server.url) as before,
-            lakefs_lake(past.server, tmp_path / "c", url=before.url, cache_bytes=0) as lake,
+            fault_proxy(presigned.server.url) as before,
+            lakefs_lake(presigned.server, tmp_path / "c", url=before.url, cache_bytes=0) as lake,
         ):
             fetch(work, commit, tmp_path / "got", lake)
             assert before.count(r"objects/ls\?.*presign=[Tt]rue") == 1
             assert before.count(r"objects/stat\?") == 0
 
     def test_a_store_that_cannot_be_reached_means_the_gateway_and_one_warning(
-        self, past: PastLakefs, work: Work, tmp_path: Path, caplog: pytest.LogCaptureFixture
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        past.proxy.faults.append(Fault("cut before", PROBE, times=100))
+        presigned.proxy.faults.append(Fault("cut before", PROBE, times=100))
         wanted = {"a": b"1", "b": LARGE, "c": b"3"}
 
-        with _lake(past.server, tmp_path, transfer="auto") as lake:
+        with _lake(presigned.server, tmp_path, transfer="auto") as lake:
             commit = Work(lake, work.repository, tmp_path / "through").commit("main", wanted)
             assert fetch(work, commit, tmp_path / "got", lake) == wanted
-        assert past.proxy.count(GET) + past.proxy.count(PUT) == 0
+        assert presigned.proxy.count(GET) + presigned.proxy.count(PUT) == 0
         [said] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
         assert "cannot be reached from here" in said
         assert "PERAGO_TRANSFER=gateway" in said
 
     @pytest.mark.parametrize(("small", "read_past"), [(3, 1), (4, 5)])
     def test_left_to_itself_it_sends_small_files_through_lakefs_and_reads_a_few_of_them_there(
-        self, past: PastLakefs, work: Work, tmp_path: Path, small: int, read_past: int
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, small: int, read_past: int
     ) -> None:
         files = {f"small-{number}": b"%d" % number for number in range(small)}
-        with _lake(past.server, tmp_path, transfer="auto") as lake:
+        with _lake(presigned.server, tmp_path, transfer="auto") as lake:
             through = Work(lake, work.repository, tmp_path / "through")
             commit = through.commit("main", {**files, "larger": LARGE[: 2 * MIB]})
-            assert past.proxy.count(PUT) == 1
+            assert presigned.proxy.count(PUT) == 1
             assert len(fetch(through, commit, tmp_path / "got")) == small + 1
 
-        assert past.proxy.count(GET) == read_past
+        assert presigned.proxy.count(GET) == read_past
 
     def test_left_to_itself_with_a_few_small_files_it_does_not_ask_what_the_server_offers(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         with (
-            fault_proxy(past.server.url) as before,
-            _lake(past.server, tmp_path, url=before.url, transfer="auto") as lake,
+            fault_proxy(presigned.server.url) as before,
+            _lake(presigned.server, tmp_path, url=before.url, transfer="auto") as lake,
         ):
             through = Work(lake, work.repository, tmp_path / "through")
             commit = through.commit("main", {"one": b"1"})
@@ -136,23 +138,23 @@ class TestWays:
             assert before.count(r"/config") == 0
 
     def test_presigned_by_name_fails_where_the_store_cannot_be_reached(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
-        past.proxy.faults.append(Fault("cut before", PROBE, times=100))
-        lake = _lake(past.server, tmp_path, transfer="presigned")
+        presigned.proxy.faults.append(Fault("cut before", PROBE, times=100))
+        lake = _lake(presigned.server, tmp_path, transfer="presigned")
 
         with lake, pytest.raises(LakeUnavailable, match="set PERAGO_TRANSFER=auto"):
             lake.upload(work.repository, "main", [work.an_upload("a", b"1")])
 
     def test_gateway_by_name_never_goes_past_lakefs(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
-        with _lake(past.server, tmp_path, transfer="gateway") as lake:
+        with _lake(presigned.server, tmp_path, transfer="gateway") as lake:
             through = Work(lake, work.repository, tmp_path / "through")
             commit = through.commit("main", {"a": b"1", "b": LARGE})
             fetch(through, commit, tmp_path / "got")
 
-        assert past.proxy.seen == []
+        assert presigned.proxy.seen == []
 
 
 def test_presigned_by_name_is_refused_by_a_server_that_does_not_offer_it(
@@ -167,57 +169,62 @@ def test_presigned_by_name_is_refused_by_a_server_that_does_not_offer_it(
 class TestFaults:
     @pytest.mark.parametrize("way", ["cut before", "cut after", "answer", "cut body", "other bytes"])
     def test_a_small_object_is_fetched_again(
-        self, past: PastLakefs, work: Work, tmp_path: Path, way: str
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, way: str
     ) -> None:
         commit = work.commit("main", {"a": b"a few bytes"})
-        past.proxy.faults.append(Fault(way, GET, keep=3))  # type: ignore[arg-type]
+        presigned.proxy.faults.append(Fault(way, GET, keep=3))  # type: ignore[arg-type]
 
         assert fetch(work, commit, tmp_path / "got") == {"a": b"a few bytes"}
-        assert past.proxy.count(GET) == 2
+        assert presigned.proxy.count(GET) == 2
 
-    def test_a_large_object_goes_on_where_it_was_cut(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+    def test_a_large_download_continues_where_it_was_cut(
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"a": LARGE})
-        past.proxy.faults.append(Fault("cut body", GET, keep=5 * MIB))
+        presigned.proxy.faults.append(Fault("cut body", GET, keep=5 * MIB))
 
         assert fetch(work, commit, tmp_path / "got") == {"a": LARGE}
-        assert past.proxy.count(GET) == 2
+        assert presigned.proxy.count(GET) == 2
 
     def test_a_large_object_whose_bytes_are_others_is_fetched_again(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"a": LARGE})
-        past.proxy.faults.append(Fault("other bytes", GET))
+        presigned.proxy.faults.append(Fault("other bytes", GET))
 
         assert fetch(work, commit, tmp_path / "got") == {"a": LARGE}
-        assert past.proxy.count(GET) == 2
+        assert presigned.proxy.count(GET) == 2
 
     def test_a_large_object_whose_bytes_are_others_is_told_at_the_verdict(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"large": LARGE})
         [entry] = work.lake.list(work.repository, commit, "")
-        past.proxy.faults.append(Fault("other bytes", GET))
+        presigned.proxy.faults.append(Fault("other bytes", GET))
         with (
-            _lake(past.server, tmp_path, transfer="presigned", hashed_below=0) as lake,
+            _lake(presigned.server, tmp_path, transfer="presigned", hashed_below=0) as lake,
             Verification() as verification,
         ):
             file = Download(entry, tmp_path / "out")
             lake.download(work.repository, commit, [file], verification=verification)
             with pytest.raises(LakeError, match=r"'large'.*damaged on its way"):
                 verification.wait()
-        assert past.proxy.count(GET) == 2
+        assert presigned.proxy.count(GET) == 2
 
     @pytest.mark.parametrize("way", ["stall", "drip"])
     def test_a_store_that_does_not_come_to_an_end_is_left(
-        self, past: PastLakefs, work: Work, tmp_path: Path, way: str
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, way: str
     ) -> None:
         commit = work.commit("main", {"a": b"1"})
-        past.proxy.faults.append(Fault(way, GET))  # type: ignore[arg-type]
+        presigned.proxy.faults.append(Fault(way, GET))  # type: ignore[arg-type]
 
         with lakefs_lake(
-            past.server, tmp_path / "c", cache_bytes=0, read_timeout=1, object_timeout=2, **WITHOUT_WAITING
+            presigned.server,
+            tmp_path / "c",
+            cache_bytes=0,
+            read_timeout=1,
+            object_timeout=2,
+            **WITHOUT_WAITING,
         ) as lake:
             assert fetch(work, commit, tmp_path / "got", lake) == {"a": b"1"}
 
@@ -226,48 +233,48 @@ class TestFaults:
         [("cut before", 2), ("cut after", 2), ("answer", 2), ("other bytes sent", 2)],
     )
     def test_a_file_is_sent_again_and_appears_once_and_right(
-        self, past: PastLakefs, work: Work, way: str, requests: int
+        self, presigned: PresignedLakefs, work: Work, way: str, requests: int
     ) -> None:
-        past.proxy.faults.append(Fault(way, PUT))  # type: ignore[arg-type]
+        presigned.proxy.faults.append(Fault(way, PUT))  # type: ignore[arg-type]
 
         work.put("main", {"a": b"what was hashed"})
 
         assert work.contents("main") == {"a": b"what was hashed"}
-        assert past.proxy.count(PUT) == requests
+        assert presigned.proxy.count(PUT) == requests
 
     @pytest.mark.parametrize("way", ["cut before", "answer", "other bytes sent"])
-    def test_a_part_is_sent_again_by_itself(self, past: PastLakefs, work: Work, way: str) -> None:
-        past.proxy.faults.append(Fault(way, PUT))  # type: ignore[arg-type]
+    def test_a_part_is_sent_again_by_itself(self, presigned: PresignedLakefs, work: Work, way: str) -> None:
+        presigned.proxy.faults.append(Fault(way, PUT))  # type: ignore[arg-type]
 
         work.put("main", {"a": LARGE})
 
         assert work.contents("main") == {"a": LARGE}
-        assert past.proxy.count(PUT) == 4
+        assert presigned.proxy.count(PUT) == 4
 
-    def test_an_upload_in_parts_whose_end_was_not_answered_is_looked_up(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+    def test_a_multipart_upload_whose_completion_was_not_answered_is_looked_up(
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         with (
-            fault_proxy(past.server.url, Fault("cut after", r"^PUT .*/staging/pmpu/[^/]+\?")) as before,
-            lakefs_lake(past.server, tmp_path / "c", url=before.url, **WITHOUT_WAITING) as lake,
+            fault_proxy(presigned.server.url, Fault("cut after", r"^PUT .*/staging/pmpu/[^/]+\?")) as before,
+            lakefs_lake(presigned.server, tmp_path / "c", url=before.url, **WITHOUT_WAITING) as lake,
         ):
             Work(lake, work.repository, tmp_path / "through").put("main", {"a": LARGE})
 
         assert work.contents("main") == {"a": LARGE}
-        assert past.proxy.count(PUT) == 3
+        assert presigned.proxy.count(PUT) == 3
 
     def test_a_link_whose_answer_was_lost_is_made_again(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         with (
-            fault_proxy(past.server.url, Fault("cut after", r"^PUT .*/staging/backing")) as before,
-            _lake(past.server, tmp_path, url=before.url, transfer="presigned") as lake,
+            fault_proxy(presigned.server.url, Fault("cut after", r"^PUT .*/staging/backing")) as before,
+            _lake(presigned.server, tmp_path, url=before.url, transfer="presigned") as lake,
         ):
             Work(lake, work.repository, tmp_path / "through").put("main", {"a": b"1"})
             assert before.count(r"^PUT .*/staging/backing") == 2
 
         assert work.contents("main") == {"a": b"1"}
-        assert past.proxy.count(PUT) == 1
+        assert presigned.proxy.count(PUT) == 1
 
     def test_a_file_that_changes_under_way_does_not_appear(self, work: Work) -> None:
         upload = work.an_upload("a", LARGE)
@@ -279,37 +286,37 @@ class TestFaults:
         assert work.paths("main") == []
 
 
-class TestAddresses:
+class TestPresignedUrls:
     @pytest.mark.parametrize("size", [10, len(LARGE)], ids=["small", "large"])
-    def test_one_that_the_store_does_not_take_any_more_is_asked_for_again(
-        self, past: PastLakefs, work: Work, tmp_path: Path, size: int
+    def test_a_presigned_url_that_the_store_rejects_is_requested_again(
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, size: int
     ) -> None:
-        past.proxy.faults.append(Fault("answer", PUT, status=403))
+        presigned.proxy.faults.append(Fault("answer", PUT, status=403))
         commit = work.commit("main", {"a": LARGE[:size]})
-        past.proxy.faults.append(Fault("answer", GET, status=403))
+        presigned.proxy.faults.append(Fault("answer", GET, status=403))
 
         assert fetch(work, commit, tmp_path / "got") == {"a": LARGE[:size]}
 
-    def test_one_that_has_really_expired_is_asked_for_again(
+    def test_a_presigned_url_that_has_really_expired_is_requested_again(
         self, production_servers: ProductionServers, tmp_path: Path
     ) -> None:
         with (
-            past_lakefs(production_servers.store, tmp_path, pre_signed_expiry="5s") as past,
-            fresh_repository(past.server) as repository,
-            _lake(past.server, tmp_path, transfer="presigned") as lake,
+            presigned_lakefs(production_servers.store, tmp_path, pre_signed_expiry="5s") as presigned,
+            fresh_repository(presigned.server) as repository,
+            _lake(presigned.server, tmp_path, transfer="presigned") as lake,
         ):
             work = Work(lake, repository, tmp_path / "files")
             commit = work.commit("main", {"a": b"1"})
-            past.proxy.faults.append(Fault("hold", GET, seconds=7))
+            presigned.proxy.faults.append(Fault("hold", GET, seconds=7))
 
             assert fetch(work, commit, tmp_path / "got") == {"a": b"1"}
-            assert past.proxy.count(GET) == 2
+            assert presigned.proxy.count(GET) == 2
 
     def test_a_store_that_takes_none_is_an_error_that_says_what_to_do(
-        self, past: PastLakefs, work: Work, tmp_path: Path
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"a": b"1"})
-        past.proxy.faults.append(Fault("answer", f"{GET}|{PUT}", status=403, times=100))
+        presigned.proxy.faults.append(Fault("answer", f"{GET}|{PUT}", status=403, times=100))
 
         with pytest.raises(LakeForbidden, match="set PERAGO_TRANSFER=gateway"):
             fetch(work, commit, tmp_path / "got")
@@ -331,12 +338,14 @@ class TestAddresses:
         ],
         ids=["403", "503", "404", "cut before", "cut after", "stall", "unreachable"],
     )
-    def test_none_is_in_an_error(self, past: PastLakefs, work: Work, tmp_path: Path, fault: Fault) -> None:
+    def test_none_is_in_an_error(
+        self, presigned: PresignedLakefs, work: Work, tmp_path: Path, fault: Fault
+    ) -> None:
         commit = work.commit("main", {"a": b"1"})
-        past.proxy.faults.append(fault)
+        presigned.proxy.faults.append(fault)
         quick = {**WITHOUT_WAITING, "tries": 2, "read_timeout": 0.5}
         for size in (1, len(LARGE)):
-            with _lake(past.server, tmp_path, transfer="presigned", **quick) as lake:
+            with _lake(presigned.server, tmp_path, transfer="presigned", **quick) as lake:
                 with pytest.raises(LakeError) as fetching:
                     fetch(work, commit, tmp_path / "got", lake)
                 with pytest.raises(LakeError) as sending:
@@ -346,11 +355,16 @@ class TestAddresses:
 
     @pytest.mark.parametrize("status", [403, 503])
     def test_none_is_in_what_an_attempt_reports_nor_its_signature_in_a_log(
-        self, past: PastLakefs, work: Work, tmp_path: Path, status: int, caplog: pytest.LogCaptureFixture
+        self,
+        presigned: PresignedLakefs,
+        work: Work,
+        tmp_path: Path,
+        status: int,
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         world = World(work.lake, work.repository, tmp_path)
         world.commit({"data/input.txt": "in"})
-        past.proxy.faults.append(Fault("answer", GET, status=status, times=100))
+        presigned.proxy.faults.append(Fault("answer", GET, status=status, times=100))
 
         with caplog.at_level(logging.DEBUG), caplog.at_level(logging.DEBUG, logger="urllib3"):
             settled = world.run(make_task())
@@ -377,7 +391,7 @@ def _lake(
 
 
 def _everything(error: BaseException) -> str:
-    """What a traceback of it shows, and what it hides."""
+    """Return what a traceback of the error shows."""
     told: dict[int, str] = {}
     waiting: list[BaseException | None] = [error]
     while waiting:

@@ -1,4 +1,4 @@
-"""One object by its own name: only lakeFS's own word makes it one that is not there."""
+"""Reading one object's metadata: only lakeFS's own answer means that it does not exist."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from perago.errors import LakeError, LakeNotFound, LakeUnavailable
 from perago.lake.lakefs.client import Options
 from perago.lake.lakefs.lake import LakeFSLake
-from tests.support.scripted_server import NGINX, Answer, scripted
+from tests.support.servers.scripted_server import NGINX, Answer, scripted
 
 
 def stat_answered(answer: Answer, folder: Path) -> LakeError:
-    """What a lake says of an object when the server answers like this."""
+    """Return what the lake reports of an object when the server answers like this."""
     with (
         scripted(lambda _request: answer) as server,
         LakeFSLake(

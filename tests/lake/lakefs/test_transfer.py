@@ -11,12 +11,11 @@ from perago.errors import LakeError
 from perago.lake.base import Download, Entry, Upload
 from perago.lake.lakefs.lake import LakeFSLake
 from tests.conftest import LakefsServer, fresh_repository
-from tests.support.disks import no_file_above
-from tests.support.fetching import MIB, OBJECT, fetch, md5
-from tests.support.kept import COLLIDING
-from tests.support.lake_work import Work
-from tests.support.lakefs import OpenLakeFS
-from tests.support.proxy import FaultProxy, fault_proxy
+from tests.support.faults.disks import no_file_above
+from tests.support.faults.proxy import FaultProxy, fault_proxy
+from tests.support.servers.lakefs import MIB, OBJECT, OpenLakeFS, fetch, md5
+from tests.support.worlds.cache_fixture import COLLIDING
+from tests.support.worlds.lake_work import Work
 
 
 class TestCache:
@@ -115,7 +114,7 @@ class TestCache:
             assert fetch(open_lakefs(proxy.url), lakefs_work, commit, tmp_path / "three") == objects
             assert proxy.count(OBJECT) == 0
 
-    def test_what_was_downloaded_and_what_is_kept_of_it_is_for_its_owner_alone(
+    def test_downloads_and_their_cached_copies_are_private_to_their_owner(
         self, lakefs_work: Work, open_lakefs: OpenLakeFS, tmp_path: Path
     ) -> None:
         commit = lakefs_work.commit("main", {"small": b"1", "large": b"2" * 9 * MIB})

@@ -1,4 +1,4 @@
-"""What a download or an upload makes of checksums: verified where they are one, told apart where they are not."""
+"""Checksums of downloads and uploads: verified if they are MD5s, recognized if they are not."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from perago.protocol.view import View
 from perago.runtime.attempt.listing import list_view
 from perago.runtime.attempt.workdir import Workdir
 from tests.conftest import LakefsServer
-from tests.support.fetching import ATTEMPT, MIB, OBJECT, fetch, md5
-from tests.support.lake_work import Work
-from tests.support.lakefs import OpenLakeFS
-from tests.support.proxy import Fault, fault_proxy
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.servers.lakefs import ATTEMPT, MIB, OBJECT, OpenLakeFS, fetch, md5
+from tests.support.worlds.lake_work import Work
 
 
 def put_in_parts(server: LakefsServer, repository: str, path: str, data: bytes, part: int) -> None:
-    """What another tool does: a multipart upload that says nothing of the MD5."""
+    """Upload in parts without an MD5, as other tools do."""
     store = S3Store(
         repository,
         endpoint=server.url,
@@ -38,7 +37,7 @@ def put_in_parts(server: LakefsServer, repository: str, path: str, data: bytes, 
 def link_with_checksums(
     server: LakefsServer, work: Work, objects: dict[str, bytes], checksums: dict[str, str]
 ) -> str:
-    """What an import or a presigned upload does: lakeFS keeps the checksum that it is told."""
+    """Link an object with a given checksum, as an import or a presigned upload does."""
     work.put("main", objects)
     at = f"/repositories/{work.repository}/branches/main/objects"
     for path, data in objects.items():
@@ -123,7 +122,7 @@ class TestChecksums:
             assert proxy.count(OBJECT) == 7
 
     @pytest.mark.parametrize("cache_bytes", [0, 10**9])
-    def test_in_a_workdir_such_an_object_is_unchanged_until_its_bytes_change(
+    def test_an_object_with_an_odd_checksum_is_unchanged_in_a_workdir_until_its_bytes_change(
         self,
         lakefs_server: LakefsServer,
         lakefs_work: Work,
@@ -146,7 +145,7 @@ class TestChecksums:
             head = list_view(lake, lakefs_work.repository, "main", View(""))
             assert head.states(base) == base.states()
 
-    def test_one_warning_tells_of_all_such_objects_of_a_repository(
+    def test_one_warning_covers_all_such_objects_of_a_repository(
         self,
         lakefs_server: LakefsServer,
         lakefs: LakeFSLake,

@@ -31,7 +31,7 @@ def test_the_part_size_grows_with_the_file_and_s3_takes_its_parts(size: int, par
 
 
 @pytest.mark.parametrize("gib", [1, 78, 79, 100, 200, 300, 600, 5 * 1024])
-def test_of_larger_parts_fewer_are_in_memory(gib: int) -> None:
+def test_fewer_of_larger_parts_are_in_memory(gib: int) -> None:
     found = parts_of(gib * GIB, Options(), ROOM)
     assert 1 <= found.parallel <= 4
     assert (found.parallel + 1) * found.size <= max(ROOM, 2 * found.size)

@@ -12,7 +12,7 @@ from perago.errors import LakeError
 from perago.lake.base import Download
 from perago.lake.local.blobs import MOST_IN_DATABASE
 from perago.lake.local.lake import LocalLake
-from tests.support.lake_work import Work
+from tests.support.worlds.lake_work import Work
 
 LARGE = MOST_IN_DATABASE + 1
 FIRST_LEAF = "CAST(body AS TEXT) LIKE '[0,[\"large\"%'"

@@ -1,4 +1,4 @@
-"""What the embedded lake promises beyond the port: its repositories, refusals, texts and bytes on disk."""
+"""The embedded lake beyond the port: its repositories, refusals, texts and bytes on disk."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from perago.lake.base import Download, Merge
 from perago.lake.file_copy import copy_whole
 from perago.lake.local.blobs import MOST_IN_DATABASE
 from perago.lake.local.lake import LocalLake
-from tests.support.lake_work import Work
+from tests.support.worlds.lake_work import Work
 
 LARGE = MOST_IN_DATABASE + 1
 
 
 class Clock:
-    """Nanoseconds that pass only when told to."""
+    """A clock in nanoseconds that only the test advances."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000 * 10**9

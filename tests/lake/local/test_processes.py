@@ -15,7 +15,13 @@ from pathlib import Path
 import pytest
 
 from perago.lake.local.lake import LocalLake
-from tests.support.lake_writers import REPOSITORY, publish, publish_many, upload_of, write_until_killed
+from tests.support.processes.lake_writers import (
+    REPOSITORY,
+    publish,
+    publish_many,
+    upload_of,
+    write_until_killed,
+)
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ def lake(tmp_path: Path) -> Iterator[LocalLake]:
 def acknowledged_until_killed(
     processes: ForkServerContext, folder: Path, run: int, delay: float
 ) -> list[tuple[str, str, str]]:
-    """What a writer acknowledged before it was killed with -9, that long after it started."""
+    """Return what a writer acknowledged before it was killed with -9, that long after it started."""
     receiver, sender = processes.Pipe(duplex=False)
     writer = processes.Process(
         target=write_until_killed, args=(folder / "lake", folder / "scratch", run, sender)

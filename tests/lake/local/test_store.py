@@ -68,7 +68,7 @@ def test_a_lake_of_another_format_is_left_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="has format 7"), store.read():
         pass
 
-    # Nothing holds the lock that it was looked at with.
+    # The lock of the inspection is released.
     with sqlite3.connect(file, timeout=0) as db:
         db.execute("BEGIN IMMEDIATE")
         assert db.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)

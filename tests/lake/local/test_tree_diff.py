@@ -1,4 +1,4 @@
-"""What two trees of the embedded lake do not share: all of it, in order, and no node that both have is read."""
+"""Differences of two trees of the embedded lake: complete, in order, and without reading shared nodes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_any_two_small_trees(left: Edits, right: Edits, prefix: str) -> None:
     assert found == expected(dict(left), dict(right), prefix)  # type: ignore[arg-type]
 
 
-def test_what_both_have_is_not_read() -> None:
+def test_shared_nodes_are_not_read() -> None:
     shelf = Shelf()
     left = built(shelf, files(20_000, folders=200))
     right = update(shelf, left, {"d0100/f010100": an_object(1), "d0100/new": an_object(2)})

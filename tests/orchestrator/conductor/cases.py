@@ -34,7 +34,7 @@ TASKDEF = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One workflow, what its worker answers, and how it ended on Conductor."""
+    """A workflow, the answers of its worker, and its outcome on Conductor."""
 
     name: str
     workflow: Mapping[str, Any]

@@ -36,7 +36,7 @@ def test_conductor_still_ends_it_as_recorded(case: Case, conductor_server: Any) 
 def _as_recorded(found: dict[str, Any]) -> dict[str, Any]:
     """The end, whichever came first for a JOIN: the look that fails it with its arm, or the end that cancels it.
 
-    Conductor looks at a JOIN without the workflow's lock (decision 0022), so a failed workflow may end with either.
+    Conductor evaluates a JOIN without the workflow's lock (decision 0022), so a failed workflow may end with either.
     """
     overtaken = found["status"] == "FAILED"
     return {

@@ -24,8 +24,8 @@ from urllib3.exceptions import (
 from perago.errors import OrchestratorUnavailable
 from perago.orchestrator.conductor.errors import StatusError, our_error
 from perago.orchestrator.conductor.http import Connection, proxy_of
-from tests.support.scripted_server import Request, scripted
-from tests.support.tls import answering_with_tls, self_signed
+from tests.support.servers.scripted_server import Request, scripted
+from tests.support.servers.tls import answering_with_tls, self_signed
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -46,7 +46,7 @@ def connection(url: str) -> Connection:
 
 @contextmanager
 def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that has one answer for each connection, and then hangs up; empty, it hangs up at once."""
+    """Run a server with one answer for each connection, which it then closes; an empty answer closes it at once."""
     requests: list[bytes] = []
     with closing(socket.create_server(("127.0.0.1", 0))) as server:
 
@@ -78,7 +78,7 @@ def test_a_get_whose_connection_broke_is_sent_once_more() -> None:
 
 
 @pytest.mark.parametrize(("method", "sent"), [("GET", 2), ("POST", 1), ("PUT", 1), ("DELETE", 1)])
-def test_what_breaks_again_or_might_happen_twice_is_told(method: str, sent: int) -> None:
+def test_a_call_that_fails_again_or_might_happen_twice_is_an_error(method: str, sent: int) -> None:
     with answering(b"", b"") as (url, requests), closing(connection(url)) as sending:
         with pytest.raises(ProtocolError):
             sending.send(method, "/tasks", b"{}")

@@ -87,7 +87,7 @@ def test_an_answer_becomes_the_error_of_its_row(status: int, expected: type[Orch
 
 
 def test_only_conductors_own_answer_says_that_something_is_not_there() -> None:
-    ours = our_error("read task task-1", StatusError(404, "Said No", OWN_404))
+    ours = our_error("read task task-1", StatusError(404, "CommandResult No", OWN_404))
 
     assert type(ours) is OrchestratorNotFound
     assert str(ours) == "cannot read task task-1: 404 Task not found for taskId: task-1"
@@ -138,7 +138,7 @@ def test_a_refused_login_names_the_settings_and_no_header() -> None:
     assert text == ("cannot poll: 401 token expired; check CONDUCTOR_AUTH_KEY and CONDUCTOR_AUTH_SECRET")
 
 
-def test_a_connection_that_fails_names_the_address_without_its_login_and_says_what_to_look_at() -> None:
+def test_a_failed_connection_names_the_address_without_its_login_and_says_what_to_check() -> None:
     with (
         closing(ConductorOrchestrator("http://me:pass@127.0.0.1:1/api", sleep=lambda _seconds: None)) as away,
         pytest.raises(OrchestratorUnavailable) as raised,

@@ -1,4 +1,4 @@
-"""What the Conductor adapter does when the server is slow, silent, wrong or wants keys."""
+"""The Conductor adapter with a server that is slow, silent, wrong or wants keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perago.orchestrator.conductor.http import TOKEN_SECONDS, Address, Conductor
 from perago.orchestrator.conductor.orchestrator import MAX_LOG_CHARS, ConductorOrchestrator, Timeouts
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import Outcome, completed
-from tests.support.scripted_server import Answer, Request, scripted
+from tests.support.servers.scripted_server import Answer, Request, scripted
 
 ATTEMPT = Attempt("wf", "task-1", "ref", "clean", retry_count=0, seq=1, iteration=0)
 TASK = {
@@ -233,7 +233,7 @@ def test_a_lease_extension_without_an_answer_may_cover_the_result_of_its_task_al
         assert adapter.may_be_overwritten(other, left_behind=True)
 
 
-def test_so_may_one_that_the_worker_hung_up_on(orchestrator: Open) -> None:
+def test_a_call_that_the_worker_gave_up_may_have_been_handled(orchestrator: Open) -> None:
     go_on = threading.Event()
 
     def answer(_: Request) -> Answer:

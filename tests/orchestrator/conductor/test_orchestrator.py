@@ -132,7 +132,7 @@ def test_an_input_that_the_server_keeps_elsewhere_is_shown_as_such(step: Step) -
     assert list(found.input) == ["externalInputPayloadStoragePath"]
 
 
-def test_what_a_task_said_is_in_its_log_line_by_line(step: Step) -> None:
+def test_lines_of_a_task_are_in_its_log(step: Step) -> None:
     step.start()
     attempt = step.take().attempt
 

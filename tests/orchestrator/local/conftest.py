@@ -1,4 +1,4 @@
-"""What tests of the embedded orchestrator ask for."""
+"""Fixtures of the embedded orchestrator's tests."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
-from tests.support.clock import Clock
-from tests.support.local_orchestrator import TASKDEF, opened
+from tests.support.servers.local_orchestrator import TASKDEF, opened
+from tests.support.worlds.clock import Clock
 
 
 @pytest.fixture

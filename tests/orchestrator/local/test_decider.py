@@ -12,7 +12,7 @@ from perago.orchestrator.local.decider import decide, end_run, run_deadline
 from perago.orchestrator.local.parse import read_workflow
 from perago.orchestrator.local.state import Env, Run, Task
 from perago.orchestrator.local.taskdef import TaskRules
-from tests.support.workflows import fork, join, loop, simple, switch, workflow
+from tests.support.tasks.workflows import fork, join, loop, simple, switch, workflow
 
 RULES = TaskRules("work", retry_count=1, retry_delay_seconds=10, response_timeout_seconds=30)
 
@@ -108,7 +108,7 @@ def test_the_steps_own_retry_count_goes_over_the_taskdefs() -> None:
     ("status", "workflow_status"),
     [("FAILED", "FAILED"), ("TIMED_OUT", "TIMED_OUT"), ("CANCELED", "TERMINATED")],
 )
-def test_how_the_last_try_ended_decides_how_the_workflow_ends(status: str, workflow_status: str) -> None:
+def test_the_last_attempts_outcome_decides_the_workflows_outcome(status: str, workflow_status: str) -> None:
     play = Play(workflow(simple("a", retryCount=0), simple("b")))
     play.finish("a", status, "why")
     assert play.run.status == workflow_status

@@ -69,7 +69,7 @@ def test_maps_and_lists_are_resolved_through_and_other_values_stay() -> None:
     assert resolve(value, SCOPE) == {"m": {"l": [1, {"s": "n COMPLETED"}]}, "n": 1.5, "t": True, "z": None}
 
 
-def test_what_is_taken_over_does_not_change_with_its_source() -> None:
+def test_a_copied_value_does_not_change_with_its_source() -> None:
     scope = {"a": {"output": {"list": [1]}}}
     taken = resolve({"all": "${a.output}"}, scope)
     scope["a"]["output"]["list"].append(2)

@@ -20,13 +20,13 @@ from perago.errors import (
 )
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome, completed
-from tests.support.clock import Clock
-from tests.support.local_orchestrator import TASKDEF, brief, opened, poll, start
-from tests.support.workflows import fork, join, simple, workflow
+from tests.support.servers.local_orchestrator import TASKDEF, brief, opened, poll, start
+from tests.support.tasks.workflows import fork, join, simple, workflow
+from tests.support.worlds.clock import Clock
 
 
 class TestResuming:
-    def test_a_run_goes_on_where_it_was_after_the_file_is_opened_again(
+    def test_a_workflow_continues_where_it_was_after_the_file_is_reopened(
         self, path: Path, clock: Clock
     ) -> None:
         with closing(opened(path, clock)) as before:
@@ -200,7 +200,7 @@ class TestDefinitions:
             ("kept", "SCHEDULED", 0)
         ]
 
-    def test_of_several_taskdefs_one_that_is_wrong_stops_all(self, orchestrator: LocalOrchestrator) -> None:
+    def test_one_wrong_taskdef_of_several_stops_all(self, orchestrator: LocalOrchestrator) -> None:
         with pytest.raises(OrchestratorRefused, match="retryCount"):
             orchestrator.register_taskdefs([{"name": "good"}, {"name": "bad", "retryCount": -1}])
         assert orchestrator.taskdef("good") is None
@@ -228,7 +228,7 @@ class TestResults:
         with pytest.raises(OrchestratorRefused, match="COMPLETED, not in progress"):
             orchestrator.requeue(one.attempt.task_id)
 
-    def test_what_must_not_be_sent_is_refused(self, orchestrator: LocalOrchestrator) -> None:
+    def test_a_result_that_must_not_be_sent_is_refused(self, orchestrator: LocalOrchestrator) -> None:
         start(orchestrator)
         (one,) = poll(orchestrator)
         with pytest.raises(OrchestratorRefused, match="LOST_TO_TWIN"):
@@ -290,13 +290,13 @@ class TestTheFile:
         with pytest.raises(RuntimeConfigError, match="cannot create the folder"):
             LocalOrchestrator(tmp_path / "taken" / "orchestrator.db")
 
-    def test_what_is_stored_is_plain_json(self, orchestrator: LocalOrchestrator, path: Path) -> None:
+    def test_stored_values_are_plain_json(self, orchestrator: LocalOrchestrator, path: Path) -> None:
         start(orchestrator, simple("a", inputParameters={"é": "${workflow.input.x}"}))
         with closing(sqlite3.connect(path)) as file:
             assert json.loads(file.execute("SELECT input FROM task").fetchone()[0]) == {"é": 1}
 
 
-class TestGoingOn:
+class TestResume:
     def test_no_retry_count_ends_a_workflow_whose_process_died(
         self, orchestrator: LocalOrchestrator, clock: Clock
     ) -> None:
@@ -334,7 +334,7 @@ class TestGoingOn:
         orchestrator.complete(last.attempt, Outcome("FAILED", reason="x"), worker_id="me")
         assert orchestrator.workflow(workflow_id).status == "FAILED"
 
-    def test_going_on_by_hand_begins_the_total_time_anew(
+    def test_resuming_by_hand_restarts_the_total_time(
         self, orchestrator: LocalOrchestrator, clock: Clock
     ) -> None:
         orchestrator.register_taskdefs([{**TASKDEF, "totalTimeoutSeconds": 100}])

@@ -10,9 +10,9 @@ import pytest
 
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome, completed
-from tests.support.clock import Clock
-from tests.support.local_orchestrator import TASKDEF, brief, poll, start
-from tests.support.workflows import simple
+from tests.support.servers.local_orchestrator import TASKDEF, brief, poll, start
+from tests.support.tasks.workflows import simple
+from tests.support.worlds.clock import Clock
 
 
 class TestTime:
@@ -27,7 +27,7 @@ class TestTime:
         assert second.attempt.retry_count == 1
 
     @pytest.mark.parametrize("back", [1, 3600, 10**9])
-    def test_what_waits_is_handed_out_after_the_clock_was_set_back(
+    def test_waiting_tasks_are_handed_out_after_the_clock_was_set_back(
         self, orchestrator: LocalOrchestrator, clock: Clock, back: int
     ) -> None:
         start(orchestrator)

@@ -10,7 +10,7 @@ import pytest
 from perago.errors import OrchestratorRefused
 from perago.orchestrator.local.parse import read_workflow
 from perago.orchestrator.local.step_handlers import HANDLERS
-from tests.support.workflows import fork, join, loop, simple, switch, workflow
+from tests.support.tasks.workflows import fork, join, loop, simple, switch, workflow
 
 
 def refusal(source: dict[str, Any]) -> str:
@@ -118,7 +118,7 @@ def test_fields_for_people_and_listeners_are_passed_over() -> None:
     assert [step.reference for step in definition.walk()] == ["a"]
 
 
-def test_what_follows_a_step_is_found_across_the_blocks_it_stands_in() -> None:
+def test_steps_after_a_step_are_found_across_its_blocks() -> None:
     definition = read_workflow(
         workflow(
             simple("first"),

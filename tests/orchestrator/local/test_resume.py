@@ -12,7 +12,7 @@ import pytest
 from perago.errors import OrchestratorRefused
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.protocol.outcome import Outcome, completed
-from tests.support.workflows import fork, join, simple, workflow
+from tests.support.tasks.workflows import fork, join, simple, workflow
 
 TASKDEF = {"name": "work", "retryCount": 0, "responseTimeoutSeconds": 600}
 
@@ -110,7 +110,7 @@ def test_the_step_and_what_follows_is_done_again_with_what_was_recorded(
         ([switch(simple("a"), simple("b")), simple("c")], "which", ["a", "b", "c"]),
     ],
 )
-def test_what_stands_before_the_step_is_not_done_again(
+def test_steps_before_the_resumed_one_are_not_run_again(
     old: LocalOrchestrator, new: LocalOrchestrator, tasks: list[dict[str, Any]], at: str, again: list[str]
 ) -> None:
     workflow_id = start(old, *tasks)
@@ -172,7 +172,7 @@ def test_every_task_works_on_the_new_branch_however_its_workspace_is_put_togethe
         ([fork("f", [simple("a")], [simple("bad")]), join("j", "a", "bad")], "j", "bad.* has not ended well"),
     ],
 )
-def test_where_no_run_can_start_is_refused_by_name(
+def test_a_step_where_no_run_can_start_is_refused_by_name(
     old: LocalOrchestrator, tasks: list[dict[str, Any]], at: str, text: str
 ) -> None:
     workflow_id = start(old, *tasks)

@@ -1,4 +1,4 @@
-"""The table of step types: every row against what its words say, begun in a run of its own."""
+"""The table of step types: every row behaves as its words say, each in a new run."""
 
 from __future__ import annotations
 
@@ -112,14 +112,14 @@ def test_only_a_system_task_is_evaluated(kind: str) -> None:
     assert HANDLERS[kind].evaluate is None or STEP_TYPES[kind].done_by == "orchestrator"
 
 
-def test_what_is_over_is_not_evaluated() -> None:
+def test_a_finished_step_is_not_evaluated() -> None:
     [own] = begun("JOIN")
     own.end("CANCELED", 101.0)
 
     assert evaluated_tasks([own], between_rounds=True) == []
 
 
-def test_a_look_at_a_loop_begins_its_body_and_the_loop_is_no_round_of_itself() -> None:
+def test_deciding_a_loop_starts_its_body_and_the_loop_is_no_iteration_of_itself() -> None:
     run = run_of("DO_WHILE")
 
     decide(run, env())

@@ -1,4 +1,4 @@
-"""What tests of workdirs ask for."""
+"""Fixtures of the workdir tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perago.lake.local.lake import LocalLake
-from tests.support.lake_work import Work
+from tests.support.worlds.lake_work import Work
 
 
 @pytest.fixture

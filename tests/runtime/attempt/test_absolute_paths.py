@@ -71,7 +71,7 @@ def add(workspace: Path, params: Params) -> Made:
     return Made()
 
 
-def test_what_the_input_holds_stays_and_a_plain_task_may_not_add_to_it() -> None:
+def test_files_of_the_input_stay_and_a_plain_task_may_not_add_to_them() -> None:
     stays, adds = (try_task(add, {"t/_spark_metadata/0": "v1\n"}, params=Params(number=n)) for n in (0, 1))
 
     assert stays.published

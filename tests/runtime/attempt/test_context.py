@@ -4,7 +4,7 @@ import pytest
 
 from perago.errors import OrchestratorRefused, OrchestratorUnavailable
 from perago.runtime.attempt.context import LONGEST_WAIT_SECONDS, ask_until_answered
-from tests.support.clock import Clock
+from tests.support.worlds.clock import Clock
 
 
 def test_an_orchestrator_that_is_away_is_asked_until_it_answers() -> None:
@@ -20,7 +20,7 @@ def test_an_orchestrator_that_is_away_is_asked_until_it_answers() -> None:
     assert len(set(asked)) == 5
 
 
-def test_one_that_stays_away_is_given_up_in_the_end() -> None:
+def test_an_orchestrator_that_stays_unavailable_is_given_up_in_the_end() -> None:
     clock = Clock()
     began = clock()
 

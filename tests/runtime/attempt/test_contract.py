@@ -12,16 +12,23 @@ from pydantic import BaseModel
 
 from perago import task
 from perago.declare.task import TaskDefinition
-from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnavailable, TaskInputError
+from perago.errors import (
+    LakeError,
+    LakeForbidden,
+    LakeNotFound,
+    LakeUnavailable,
+    TaskInputError,
+    TaskResultError,
+)
 from perago.lake.local.lake import LocalLake
 from perago.protocol.attempt import Attempt
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
-from perago.runtime.attempt.contract import read_input, workspace_output
+from perago.runtime.attempt.contract import check_size, read_input, workspace_output
 from perago.runtime.attempt.workspace_join import start_of
-from tests.support.lake_work import Work
-from tests.support.ports import recording, refusing
-from tests.support.world import make_task
+from tests.support.faults.ports import recording, refusing
+from tests.support.worlds.lake_work import Work
+from tests.support.worlds.world import make_task
 
 WORKSPACE = {"repository": "songs", "branch": "main", "ref_type": "commit", "ref": "abc"}
 
@@ -103,7 +110,7 @@ class TestTopLevel:
 
 class TestWorkspace:
     @pytest.mark.parametrize("spelled", ["ref_type", "refType"])
-    def test_both_spellings_are_taken_and_answered_in_kind(self, spelled: str) -> None:
+    def test_both_spellings_are_accepted_and_answered_in_kind(self, spelled: str) -> None:
         given = {"repository": "songs", "branch": "main", spelled: "commit", "ref": "abc"}
         read = read_input(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
         assert workspace_output(read.workspaces[0], "new") == {**given, "ref": "new"}
@@ -147,7 +154,7 @@ class TestWorkspace:
         assert f"missing: {field}" in refusal(WITH_WORKSPACE, payload)
 
     @pytest.mark.parametrize("given", [None, "songs/main", 7])
-    def test_what_is_no_object_is_refused(self, given: object) -> None:
+    def test_an_input_that_is_no_object_is_refused(self, given: object) -> None:
         said = refusal(WITH_WORKSPACE, {"workspace": given, "params": {"text": "x"}})
         assert "workspace must be an object" in said
 
@@ -194,7 +201,7 @@ class TestRef:
             start_of(lake, ATTEMPT, [{**WORKSPACE, **change}], View(""), read_branch_first=read_branch_first)
 
 
-class TestWhatTheBranchShows:
+class TestRefsReadFromTheBranch:
     """A ref that is the head, or the head's parent, is a commit: one call, and nothing to look up."""
 
     @pytest.mark.parametrize(
@@ -205,7 +212,7 @@ class TestWhatTheBranchShows:
             (2, ["head", "commit_at"], False),
         ],
     )
-    def test_one_call_tells_of_the_head_and_its_parent(
+    def test_one_call_reads_the_head_and_its_parent(
         self, work: Work, back: int, calls: list[str], at_head: bool
     ) -> None:
         history = [work.commit("main", {"a": text}) for text in (b"1", b"2", b"3")][::-1]
@@ -215,7 +222,7 @@ class TestWhatTheBranchShows:
         assert (found.workspace.ref, seen, found.at_head is not None) == (history[back], calls, at_head)
 
     @pytest.mark.parametrize("error", [LakeNotFound("no such branch"), LakeForbidden("not this branch")])
-    def test_where_the_branch_is_not_shown_the_ref_is_looked_up(self, work: Work, error: LakeError) -> None:
+    def test_a_ref_is_looked_up_if_the_branch_does_not_show_it(self, work: Work, error: LakeError) -> None:
         ref = work.commit("main", {"a": b"1"})
         lake = refusing(work.lake, "head", error=error)
         found = start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": ref}], View(""), read_branch_first=True)
@@ -227,3 +234,23 @@ class TestWhatTheBranchShows:
         with pytest.raises(LakeUnavailable, match="no answer"):
             start_of(lake, ATTEMPT, [{**WORKSPACE, "ref": "0" * 64}], View(""), read_branch_first=True)
         assert seen == ["head"]
+
+
+@pytest.mark.parametrize(
+    ("result", "named"),
+    [
+        ({"said": "a\0b"}, "result.said holds"),
+        ({"deep": {"list": ["fine", {"x": "\0"}]}}, "result.deep.list[1].x holds"),
+        ({"deep": {"a\0": 1}}, r"the key 'a\x00' of result.deep holds"),
+    ],
+)
+def test_a_nul_is_refused_wherever_it_is(result: dict[str, Any], named: str) -> None:
+    with pytest.raises(TaskResultError) as raised:
+        check_size(result, None)
+    assert str(raised.value).startswith(f"{named} U+0000")
+    assert "\0" not in str(raised.value)
+
+
+def test_every_other_character_of_unicode_is_fine() -> None:
+    text = "".join(map(chr, range(1, 0x20))) + "\x7f\x80\u2028\ufeff\ufffe\uffff\U0010ffff"
+    check_size({"text": text, text: [text, 1, None, 2.5, True]}, None)

@@ -1,4 +1,4 @@
-"""What is asked of a lake to list a view: its roots, and nothing beside them."""
+"""The calls that list a view: its roots, and nothing beside them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from perago.errors import LakeNotFound
 from perago.lake.local.lake import LocalLake
 from perago.protocol.view import View
 from perago.runtime.attempt.listing import list_view, objects_in
-from tests.support.lake_work import Work
-from tests.support.ports import Wrapped
+from tests.support.faults.ports import Wrapped
+from tests.support.worlds.lake_work import Work
 
 OBJECTS = {
     "_lakefs_actions/fence.yaml": b"fence",
@@ -39,11 +39,11 @@ def work(tmp_path: Path) -> Iterator[Work]:
 def noting(lake: Any, asked: list[tuple[str, str]]) -> Any:
     """The lake, which notes what it lists and looks for."""
 
-    def around(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def intercept(name: str, call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         asked.append((name, arguments[-1]))
         return call(*arguments)
 
-    return Wrapped(lake, around)
+    return Wrapped(lake, intercept)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_view_holds_its_roots_and_what_is_below_them(work: Work, view: View, f
     assert sorted(list_view(work.lake, work.repository, commit, view).files) == files
 
 
-def test_each_root_is_asked_for_as_a_folder_and_as_a_file_and_nothing_else_is(work: Work) -> None:
+def test_each_root_is_listed_as_a_folder_and_as_a_file_and_nothing_else_is(work: Work) -> None:
     commit = work.commit("main", OBJECTS)
     asked: list[tuple[str, str]] = []
     lake = noting(work.lake, asked)

@@ -71,7 +71,7 @@ def test_two_hundred_thousand_objects_take_less_than_a_hundred_megabytes(
     listing_server: str, tmp_path: Path
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.memory_main", listing_server, str(tmp_path)],
+        [sys.executable, "-m", "tests.support.processes.memory_main", listing_server, str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,

@@ -48,7 +48,7 @@ def test_a_merge_that_took_no_time_is_paused_after_all_the_same() -> None:
     assert (tried.next_pause() or 0) > 0
 
 
-def test_there_is_no_next_try_that_could_not_end_in_time() -> None:
+def test_no_retry_starts_that_could_not_end_in_time() -> None:
     tried, clock = tries(timeout=10)
     assert tried.seconds_left == 10
     merge(tried, clock, 4)

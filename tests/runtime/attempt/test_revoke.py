@@ -19,7 +19,7 @@ OTHER = InternalBranch("staging", "wf", "step", "other", scheduled_time=2000)
 
 @dataclass
 class Tasks:
-    """What an orchestrator says of tasks, one answer after the other; the last one stays."""
+    """An orchestrator with scripted answers about tasks; the last one stays."""
 
     said: dict[str, list[str]]
     scheduled: dict[str, int] = field(default_factory=lambda: {"mine": 1000, "other": 2000})
@@ -71,7 +71,7 @@ def test_the_earlier_run_of_a_task_that_was_rerun_is_over() -> None:
     ],
     ids=["the other is closed", "this one is closed"],
 )
-def test_while_both_are_open_it_is_asked_again_until_one_is_closed(
+def test_the_orchestrator_is_asked_until_one_of_two_open_attempts_is_closed(
     said: dict[str, list[str]], stale: bool
 ) -> None:
     tasks, pauses = Tasks(said), []

@@ -16,9 +16,8 @@ from perago.runtime.attempt.workdir import Workdir, scan_folder
 from perago.runtime.root.state_dir import process_identity
 from perago.runtime.root.workdirs import remove_workdir
 from perago.runtime.sweep.workdirs import sweep_workdirs
-from tests.support.forks import killed_before_call
-from tests.support.lake_work import Work
-from tests.support.workdirs import ATTEMPT, changed, filled
+from tests.support.processes.forked_child import killed_before_call
+from tests.support.worlds.lake_work import ATTEMPT, Work, changes_by, filled_workdir
 
 MARKER = ".perago-attempt.json"
 ODD_NAMES = [
@@ -42,7 +41,7 @@ ODD_NAMES = [
 
 
 class TestCreation:
-    def test_it_is_for_nobody_else(self, tmp_path: Path) -> None:
+    def test_a_workdir_is_private_to_its_user(self, tmp_path: Path) -> None:
         workdir = Workdir.create(tmp_path / "new" / "root", ATTEMPT, "e1", now=0)
         assert workdir.path.stat().st_mode & 0o777 == 0o700
         assert (tmp_path / "new" / "root").stat().st_mode & 0o777 == 0o700
@@ -74,26 +73,26 @@ class TestCreation:
 
 
 class TestMarker:
-    def test_it_is_no_part_of_the_result(self, work: Work, tmp_path: Path) -> None:
-        workdir, workspace = filled(work, tmp_path, {"a": b"1"})
+    def test_the_marker_is_no_part_of_the_result(self, work: Work, tmp_path: Path) -> None:
+        workdir, workspace = filled_workdir(work, tmp_path, {"a": b"1"})
         assert set(workdir.result(work.lake, workspace)) == {"a"}
 
     @pytest.mark.parametrize("path", [MARKER, f"deep/{MARKER}"])
     def test_an_object_of_its_name_is_not_downloaded(self, work: Work, tmp_path: Path, path: str) -> None:
-        workdir, workspace = filled(work, tmp_path, {"a": b"1", path: b"an object"})
+        workdir, workspace = filled_workdir(work, tmp_path, {"a": b"1", path: b"an object"})
         assert json.loads((workdir.path / MARKER).read_text())["execution_id"] == "e1"
         assert not (workdir.path / "deep").exists()
         assert set(workdir.result(work.lake, workspace)) == {"a"}
 
     @pytest.mark.parametrize("path", [MARKER, f"deep/{MARKER}"])
     def test_a_body_that_writes_it_is_refused_by_name(self, work: Work, tmp_path: Path, path: str) -> None:
-        workdir, workspace = filled(work, tmp_path, {"deep/a": b"1"})
+        workdir, workspace = filled_workdir(work, tmp_path, {"deep/a": b"1"})
         (workdir.path / path).write_text("mine")
         with pytest.raises(PostGuardrailViolation, match=r"\.perago-attempt\.json"):
             workdir.result(work.lake, workspace)
 
     def test_a_body_that_removes_it_harms_nobody(self, work: Work, tmp_path: Path) -> None:
-        workdir, workspace = filled(work, tmp_path, {"a": b"1"})
+        workdir, workspace = filled_workdir(work, tmp_path, {"a": b"1"})
         (workdir.path / MARKER).unlink()
         assert set(workdir.result(work.lake, workspace)) == {"a"}
 
@@ -110,18 +109,18 @@ class TestResult:
             (path / "empty").mkdir()
 
         objects = {"file": b"1", "folder/a": b"2", "kept": b"3"}
-        assert changed(work, tmp_path, objects, body) == ({"file/inside", "folder"}, {"file", "folder/a"})
+        assert changes_by(work, tmp_path, objects, body) == ({"file/inside", "folder"}, {"file", "folder/a"})
 
     @pytest.mark.parametrize("name", ODD_NAMES)
     def test_odd_names_come_and_go_as_they_are(self, work: Work, tmp_path: Path, name: str) -> None:
-        workdir, workspace = filled(work, tmp_path, {f"in/{name}": b"1", "other": b"2"}, prefix="in/")
+        workdir, workspace = filled_workdir(work, tmp_path, {f"in/{name}": b"1", "other": b"2"}, prefix="in/")
         assert {path.name for path in workdir.path.iterdir()} == {name, MARKER}
         (workdir.path / f"deep-{name}"[:80]).mkdir()
         (workdir.path / f"deep-{name}"[:80] / name).write_bytes(b"3")
         assert set(workdir.result(work.lake, workspace)) == {name, f"deep-{name}"[:80] + f"/{name}"}
 
     def test_a_name_that_is_no_utf8_is_refused(self, work: Work, tmp_path: Path) -> None:
-        workdir, workspace = filled(work, tmp_path, {"a": b"1"})
+        workdir, workspace = filled_workdir(work, tmp_path, {"a": b"1"})
         (Path(os.fsdecode(os.fsencode(workdir.path) + b"/\xff\xfe"))).write_bytes(b"x")
         with pytest.raises(PostGuardrailViolation, match="not valid UTF-8"):
             workdir.result(work.lake, workspace)
@@ -130,7 +129,7 @@ class TestResult:
     def test_only_the_real_actions_folder_is_out_of_reach(
         self, work: Work, tmp_path: Path, prefix: str
     ) -> None:
-        workdir, workspace = filled(work, tmp_path, {f"{prefix}a": b"1"}, prefix=prefix)
+        workdir, workspace = filled_workdir(work, tmp_path, {f"{prefix}a": b"1"}, prefix=prefix)
         (workdir.path / "_lakefs_actions").mkdir()
         (workdir.path / "_lakefs_actions" / "x.yaml").touch()
         if prefix:
@@ -164,7 +163,7 @@ class TestRemoval:
         workdir.drop()
         assert not workdir.path.exists()
 
-    def test_what_a_cut_removal_has_left_goes_with_it(self, tmp_path: Path) -> None:
+    def test_the_rest_of_an_interrupted_removal_is_removed_too(self, tmp_path: Path) -> None:
         workdir = Workdir.create(tmp_path, ATTEMPT, "e1", now=0)
         name = workdir_name(ATTEMPT.task_id, "e1")
         for left in (name.making, name.removing):

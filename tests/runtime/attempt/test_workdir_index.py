@@ -1,4 +1,4 @@
-"""What a workdir reads again to find what its body changed: by stat where that tells, by bytes where it does not."""
+"""Finding what a body changed in a workdir: by stat where that suffices, by bytes where it does not."""
 
 from __future__ import annotations
 
@@ -21,28 +21,27 @@ from perago.protocol.publication import Workspace
 from perago.protocol.view import View
 from perago.runtime.attempt.listing import list_view
 from perago.runtime.attempt.workdir import Workdir
-from tests.support.lake_work import Work
-from tests.support.opens import OPENS
-from tests.support.workdirs import ATTEMPT, changed, filled
+from tests.support.processes.processes import OPENED_FILES
+from tests.support.worlds.lake_work import ATTEMPT, Work, changes_by, filled_workdir
 
 
 class TestIndex:
     MANY = {f"{number % 5}/{number}": b"%03d" % number for number in range(60)}  # noqa: RUF012 - never written
 
     def test_files_that_did_not_change_are_not_read(self, work: Work, on_disk: Path) -> None:
-        workdir, workspace = filled(work, on_disk, self.MANY)
-        OPENS.start(workdir.path)
-        with OPENS.heard() as files:
+        workdir, workspace = filled_workdir(work, on_disk, self.MANY)
+        OPENED_FILES.start(workdir.path)
+        with OPENED_FILES.recorded() as files:
             states = workdir.result(work.lake, workspace)
         assert files == []
         assert len(states) == 60
 
     def test_only_the_changed_file_is_read(self, work: Work, on_disk: Path) -> None:
-        workdir, workspace = filled(work, on_disk, self.MANY)
+        workdir, workspace = filled_workdir(work, on_disk, self.MANY)
         (workdir.path / "3" / "33").write_bytes(b"new")
         (workdir.path / "added").write_bytes(b"new")
-        OPENS.start(workdir.path)
-        with OPENS.heard() as files:
+        OPENED_FILES.start(workdir.path)
+        with OPENED_FILES.recorded() as files:
             workdir.result(work.lake, workspace)
         assert sorted(files) == ["3/33", "added"]
 
@@ -60,11 +59,13 @@ class TestIndex:
 
         work.commit("main", {"seed": b"1"})
         for number in range(10):
-            put, deleted = changed(work, tmp_path, {**objects, "seed": b"%d" % number}, edit_in_place)
+            put, deleted = changes_by(work, tmp_path, {**objects, "seed": b"%d" % number}, edit_in_place)
             assert (put, deleted) == ({"f0"}, set())
 
     def test_bytes_written_again_as_they_were_are_no_change(self, work: Work, tmp_path: Path) -> None:
-        put, deleted = changed(work, tmp_path, self.MANY, lambda path: (path / "0" / "0").write_bytes(b"000"))
+        put, deleted = changes_by(
+            work, tmp_path, self.MANY, lambda path: (path / "0" / "0").write_bytes(b"000")
+        )
         assert (put, deleted) == (set(), set())
 
     def test_a_touched_and_a_renamed_over_file_are_read_and_found_equal(
@@ -75,7 +76,7 @@ class TestIndex:
             (path / "copy").write_bytes(b"001")
             (path / "copy").rename(path / "1" / "1")
 
-        assert changed(work, tmp_path, self.MANY, body) == (set(), set())
+        assert changes_by(work, tmp_path, self.MANY, body) == (set(), set())
 
     def test_a_clock_that_was_set_back_after_the_download_is_not_waited_for(
         self, work: Work, tmp_path: Path
@@ -137,7 +138,7 @@ class TestOddChecksums:
 
         return Odd()
 
-    def test_they_count_as_unchanged_until_their_bytes_change(
+    def test_files_with_odd_checksums_count_as_unchanged_until_their_bytes_change(
         self, work: Work, odd: Any, tmp_path: Path
     ) -> None:
         commit = work.commit("main", {"odd1": b"1", "odd2": b"2", "plain": b"3"})
@@ -192,9 +193,9 @@ class TestMemoryMaps:
         def body(folder: Path) -> None:
             self.write_mapped(folder / "a/7")
 
-        assert changed(work, root, self.OBJECTS, body) == ({"a/7"}, set())
+        assert changes_by(work, root, self.OBJECTS, body) == ({"a/7"}, set())
 
-    def test_in_memory_all_that_the_task_may_change_is_read_and_the_rest_is_not(
+    def test_on_a_memory_disk_all_that_the_task_may_change_is_read_and_the_rest_is_not(
         self, work: Work, in_memory: Path
     ) -> None:
         many = {f"{part}/{number}": b"%03d" % number for part in "ab" for number in range(30)}
@@ -202,8 +203,8 @@ class TestMemoryMaps:
         workspace = Workspace(work.repository, "main", commit, "", View("", writes=("a",)))
         workdir = Workdir.create(in_memory, ATTEMPT, "e1", now=0)
         workdir.fill(work.lake, workspace)
-        OPENS.start(workdir.path)
-        with OPENS.heard() as files:
+        OPENED_FILES.start(workdir.path)
+        with OPENED_FILES.recorded() as files:
             workdir.result(work.lake, workspace)
 
         assert sorted(files) == sorted(path for path in many if path.startswith("a/"))
@@ -213,7 +214,7 @@ class TestMemoryMaps:
 def test_a_folder_that_the_body_put_in_place_of_its_workdir_is_refused(
     work: Work, tmp_path: Path, other: str
 ) -> None:
-    workdir, workspace = filled(work, tmp_path / "work", {"a": b"a"})
+    workdir, workspace = filled_workdir(work, tmp_path / "work", {"a": b"a"})
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "secret").write_text("not the task's")
@@ -235,7 +236,7 @@ def test_a_folder_that_the_body_put_in_place_of_its_workdir_is_refused(
 
 
 def test_a_workdir_that_the_body_removed_is_refused(work: Work, tmp_path: Path) -> None:
-    workdir, workspace = filled(work, tmp_path, {"a": b"a"})
+    workdir, workspace = filled_workdir(work, tmp_path, {"a": b"a"})
     shutil.rmtree(workdir.path)
 
     with pytest.raises(PostGuardrailViolation, match="removed its workspace folder"):

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.contract.lakes import LAKES
-from tests.support.maps import Mapped
+from tests.support.worlds.map_world import MapWorld
 
 
 @pytest.fixture(params=[pytest.param(name, marks=kind.marks) for name, kind in LAKES.items()])
-def mapped(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mapped]:
+def mapped(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MapWorld]:
     """A repository whose main holds a file in the task's prefix."""
     with LAKES[request.param].open(request) as opened:
-        made = Mapped(opened.lake, opened.repository, tmp_path)
+        made = MapWorld(opened.lake, opened.repository, tmp_path)
         made.commit({"data/in.txt": "in"})
         yield made

@@ -1,4 +1,4 @@
-"""Driving a map: what is handed to an engine, what is kept of it, and who may go on with a run."""
+"""Driving a map: the rows handed to an engine, the run's record, and resuming a run."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from perago.runtime.maps.plan import COLUMNS, MapPlan, write_outcomes
 from perago.runtime.maps.rows import Row, RowOutcome
 from perago.runtime.maps.run_file import MapRunFile, digest_of, locked_run_file, run_file_path
 from perago.runtime.maps.table import read_table
-from tests.support.maps import Mapped
-from tests.support.world import make_task
+from tests.support.worlds.map_world import MapWorld
+from tests.support.worlds.world import make_task
 
 
 @dataclass(slots=True)
 class Here:
     """An engine without processes: runs the rows in reverse, and may lose what it has to tell."""
 
-    mapped: Mapped
+    mapped: MapWorld
     loses: Callable[[Row], bool] = lambda _row: False
     breaks_after: int | None = None
 
@@ -41,10 +41,10 @@ class Here:
 
 
 @pytest.fixture
-def mapped(tmp_path: Path) -> Iterator[Mapped]:
+def mapped(tmp_path: Path) -> Iterator[MapWorld]:
     lake = LocalLake(tmp_path / "lake")
     lake.create_repository("one")
-    made = Mapped(lake, "one", tmp_path, make_task(prefix="/"))
+    made = MapWorld(lake, "one", tmp_path, make_task(prefix="/"))
     lake.create_repository("two")
     lake.create_repository("three")
     yield made
@@ -54,14 +54,14 @@ def mapped(tmp_path: Path) -> Iterator[Mapped]:
 ROWS = [Row(1, "one", "main"), Row(2, "two", "main"), Row(3, "three", "main"), Row(4, "gone", "main")]
 
 
-def a_map(mapped: Mapped, rows: Sequence[Row] = ROWS) -> Map:
+def a_map(mapped: MapWorld, rows: Sequence[Row] = ROWS) -> Map:
     made = Map(mapped.plan, rows, mapped.record)
     made.read_record()
     return made
 
 
 class TestDriving:
-    def test_tells_of_every_row_once_and_counts(self, mapped: Mapped) -> None:
+    def test_tells_of_every_row_once_and_counts(self, mapped: MapWorld) -> None:
         session, told = a_map(mapped), list[RowOutcome]()
 
         session.drive(Here(mapped), session.left(), told.append)
@@ -70,7 +70,7 @@ class TestDriving:
         row_counts = session.row_counts()
         assert (row_counts.rows, row_counts.done, row_counts.failed, row_counts.left) == (4, 3, 1, 0)
 
-    def test_what_the_engine_lost_is_in_the_record(self, mapped: Mapped) -> None:
+    def test_rows_that_the_engine_lost_are_in_the_record(self, mapped: MapWorld) -> None:
         session, told = a_map(mapped), list[RowOutcome]()
 
         session.drive(Here(mapped, loses=lambda row: row.number < 3), session.left(), told.append)
@@ -78,7 +78,7 @@ class TestDriving:
         assert sorted(one.row for one in told) == [1, 2, 3, 4]
         assert session.row_counts().done == 3
 
-    def test_a_session_whose_engine_broke_keeps_what_was_done(self, mapped: Mapped) -> None:
+    def test_a_session_whose_engine_broke_keeps_what_was_done(self, mapped: MapWorld) -> None:
         session = a_map(mapped)
         with pytest.raises(RuntimeConfigError, match="the engine is gone"):
             session.drive(Here(mapped, breaks_after=2), session.left(), lambda _one: None)
@@ -90,7 +90,7 @@ class TestDriving:
             4: "FAILED",
         }
 
-    def test_a_later_session_does_only_what_is_not_done(self, mapped: Mapped) -> None:
+    def test_a_later_session_does_only_what_is_not_done(self, mapped: MapWorld) -> None:
         first = a_map(mapped)
         first.drive(Here(mapped), first.left(2), lambda _one: None)
         again = a_map(mapped.resumed())
@@ -108,7 +108,7 @@ class TestDriving:
         }
 
     @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
-    def test_the_outcomes_are_a_table(self, mapped: Mapped, tmp_path: Path, ending: str) -> None:
+    def test_the_outcomes_are_a_table(self, mapped: MapWorld, tmp_path: Path, ending: str) -> None:
         session = a_map(mapped)
         session.drive(Here(mapped), session.left(), lambda _one: None)
 
@@ -121,7 +121,7 @@ class TestDriving:
         assert table[0]["published"] == mapped.lake.head("one", "main").id
 
 
-class TestHandles:
+class TestRunFile:
     FRESH = MapRunFile("map-1", 1, "make", "embedded", digest_of(ROWS), 4)
 
     def test_a_run_is_resumed_by_what_lies_beside_its_outcomes(self, tmp_path: Path) -> None:
@@ -139,14 +139,14 @@ class TestHandles:
         ):
             pass
 
-    def test_there_must_be_a_run_to_resume(self, tmp_path: Path) -> None:
+    def test_resuming_without_a_run_is_refused(self, tmp_path: Path) -> None:
         with (
             pytest.raises(RuntimeConfigError, match="no run to resume"),
             locked_run_file(tmp_path / "out.csv", self.FRESH, resume=True),
         ):
             pass
 
-    def test_one_driver_has_a_run(self, tmp_path: Path) -> None:
+    def test_a_run_has_one_driver_at_a_time(self, tmp_path: Path) -> None:
         out = tmp_path / "out.csv"
         with (
             locked_run_file(out, self.FRESH, resume=False),
@@ -156,7 +156,9 @@ class TestHandles:
             pass
 
     @pytest.mark.parametrize("other", [{"task": "other"}, {"lake": "elsewhere"}, {"table": "changed"}])
-    def test_another_table_task_or_lake_is_another_run(self, tmp_path: Path, other: dict[str, str]) -> None:
+    def test_resuming_with_another_table_task_or_lake_is_refused(
+        self, tmp_path: Path, other: dict[str, str]
+    ) -> None:
         out = tmp_path / "out.csv"
         with locked_run_file(out, self.FRESH, resume=False):
             pass

@@ -112,14 +112,14 @@ class TestRowsOfOneBranch:
         {"repository": "songs", "branch": "main"},
     )
 
-    def test_are_refused_with_both_numbers(self) -> None:
+    def test_rows_of_one_branch_are_refused_with_both_numbers(self) -> None:
         with pytest.raises(RuntimeConfigError, match=r"rows 1 and 3 \(songs@main\)"):
             rows(self.RECORDS)
 
     @pytest.mark.parametrize(
         "spec", [{"read_only": True}, {"on_advanced": "rebase", "on_abandoned": "supersede"}]
     )
-    def test_are_taken_where_they_cannot_get_in_each_others_way(self, spec: dict[str, Any]) -> None:
+    def test_rows_of_one_branch_are_accepted_if_they_cannot_conflict(self, spec: dict[str, Any]) -> None:
         assert len(rows(self.RECORDS, of=tune_task(**spec))) == 3
 
     def test_branches_of_one_repository_are_two(self) -> None:
@@ -138,7 +138,7 @@ class TestTasks:
 
 class TestTables:
     @pytest.mark.parametrize("ending", ["csv", "jsonl", "ndjson", "parquet"])
-    def test_what_is_written_is_read_again(self, tmp_path: Path, ending: str) -> None:
+    def test_a_written_table_is_read_back(self, tmp_path: Path, ending: str) -> None:
         path = tmp_path / f"table.{ending}"
         write_table(path, ["repository", "title", "beats"], [{"repository": "söngs", "title": 'a,"b"\n'}])
 
@@ -163,14 +163,14 @@ class TestTables:
             ("t.txt", b"", "ends in .csv"),
         ],
     )
-    def test_that_cannot_be_understood_are_refused(
+    def test_tables_that_cannot_be_understood_are_refused(
         self, tmp_path: Path, name: str, content: bytes, said: str
     ) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(RuntimeConfigError, match=said):
             read_table(tmp_path / name)
 
-    def test_that_are_not_there_are_told(self, tmp_path: Path) -> None:
+    def test_missing_tables_are_reported(self, tmp_path: Path) -> None:
         with pytest.raises(RuntimeConfigError, match="there is no table"):
             read_table(tmp_path / "t.csv")
 

@@ -1,4 +1,4 @@
-"""What a body logs is a line of its attempt, once, whatever it does to `logging`."""
+"""A record that a body logs becomes one line of its attempt, whatever the body does to `logging`."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_body_that_logs_into_a_file_is_seen_too(tmp_path: Path) -> None:
     assert (tmp_path / "own.log").read_text() == "in both\n"
 
 
-def test_what_is_ours_or_outside_an_attempt_goes_to_the_workers_log(tmp_path: Path) -> None:
+def test_records_of_perago_or_outside_an_attempt_go_to_the_workers_log(tmp_path: Path) -> None:
     worker, printed = io.StringIO(), io.StringIO()
 
     with logging_to(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perago.runtime.observe.health import HealthState, Limits, check
 from perago.runtime.observe.sanitize import Masker
-from tests.support.clock import Clock
+from tests.support.worlds.clock import Clock
 
 LIMITS = Limits(poll=60, supervisor=30)
 
@@ -24,7 +24,7 @@ def test_a_worker_that_polls_and_moves_is_healthy() -> None:
     assert health.poll_age == {"clean": 5, "train": 5}
 
 
-def test_one_task_whose_polling_has_stalled_is_enough_and_is_named() -> None:
+def test_one_task_with_stalled_polling_makes_the_worker_unhealthy_and_is_named() -> None:
     clock = Clock()
     health_state = HealthState(["clean", "train"], clock=clock)
     clock.now += 61
@@ -58,7 +58,7 @@ def test_a_supervisor_that_does_not_move_is_unhealthy_even_while_polls_are_answe
     assert check(health_state, LIMITS).reasons == ("the supervisor has not moved for 31 s (limit 30 s)",)
 
 
-def test_what_a_part_has_found_wrong_makes_the_worker_unhealthy_until_it_is_right_again() -> None:
+def test_a_problem_of_a_part_makes_the_worker_unhealthy_until_it_is_cleared() -> None:
     health_state = HealthState(["clean"], clock=Clock())
     health_state.set_problem("result", "the result of task a was not taken for 61 s: away", "a")
     health_state.set_problem("result", "the result of task b was not taken for 90 s: away", "b")
@@ -78,7 +78,7 @@ def test_a_secret_in_a_reason_is_hidden() -> None:
     assert check(health_state, LIMITS).reasons == ("the lake does not take ***",)
 
 
-def test_what_is_in_flight_is_part_of_the_verdict() -> None:
+def test_attempts_in_flight_are_part_of_the_verdict() -> None:
     health_state = HealthState(["clean"], clock=Clock())
     health_state.set_in_flight(3)
 

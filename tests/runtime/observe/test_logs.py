@@ -15,7 +15,7 @@ from perago.protocol.attempt import Attempt
 from perago.runtime.observe.logs import attempt_logs, logging_to
 from perago.runtime.observe.sanitize import MASK
 from perago.settings import Settings, load_settings
-from tests.support.environ import SERVERS
+from tests.support.processes.commands import SERVERS
 
 ATTEMPT = Attempt("wf-1", "task-1", "clean__2", "clean", retry_count=3, seq=1, iteration=2)
 log = logging.getLogger("perago.example")

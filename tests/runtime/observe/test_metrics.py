@@ -1,4 +1,4 @@
-"""What is counted, under which names, and where it goes."""
+"""The metrics: values, names and exporters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perago.errors import RuntimeConfigError
 from perago.protocol.outcome import Outcome, completed
 from perago.runtime.observe.health import HealthState
 from perago.runtime.observe.metrics import ENDINGS, Ending, NoMetrics, OtelMetrics, ending_of, open_metrics
-from tests.support.scripted_server import scripted
+from tests.support.servers.scripted_server import scripted
 
 DOCS = Path(__file__).parents[3] / "docs" / "observability.md"
 
@@ -117,7 +117,7 @@ def test_the_sdks_own_switch_turns_it_off() -> None:
         assert type(metrics) is NoMetrics
 
 
-def test_what_was_counted_is_sent_over_otlp_at_the_end_at_the_latest(
+def test_metrics_are_sent_over_otlp_at_the_end_at_the_latest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with scripted(lambda _: (200, "")) as collector:

@@ -1,18 +1,19 @@
-"""What is taken for a secret, and in which forms it is known."""
+"""Secrets are masked in every form, and no text of others controls the reader's terminal."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import httpx
 import pytest
 
-from perago.runtime.observe.sanitize import MASK, Masker, secrets_of
+from perago.runtime.observe.sanitize import MASK, Masker, overwritten, printable, secrets_of
 from perago.settings import Settings, load_settings
-from tests.support.environ import SERVERS
+from tests.support.processes.commands import SERVERS
 
 ODD = 'lake/secret+1 "q" \\ é%'
 
@@ -50,7 +51,7 @@ def test_a_password_in_a_url_is_known_as_it_is_written_and_as_it_is_meant(
     assert mask(quote(meant, safe="")) == MASK
 
 
-def test_what_spark_would_hide_in_its_configuration_is_a_secret_too(tmp_path: Path) -> None:
+def test_settings_that_spark_redacts_are_secrets_too(tmp_path: Path) -> None:
     conf = "spark.hadoop.fs.s3a.secret.key = hush=1; spark.ui.enabled=false;;spark.x.PASSWORD=hush2"
     assert secrets_of(settings(tmp_path, PERAGO_SPARK_CONF=conf)) == {"hush=1", "hush2"}
 
@@ -90,3 +91,47 @@ def test_the_signature_of_a_presigned_address_is_hidden_wherever_it_stands(equal
     assert "0a0a" not in hidden
     assert hidden.count(MASK) == 2
     assert hidden.count("X-Amz-Expires=900") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("two\nlines\tand a tab, žluťoučký 🎉", "two\nlines\tand a tab, žluťoučký 🎉"),
+        ("\x1b[31mred\x1b[0m and plain", "red and plain"),
+        ("\x1b[2J\x1b[Hgone", "gone"),
+        ("\x1b[?1049hother screen", "other screen"),
+        ("\x9b2Jgone", "gone"),
+        ("\x1b]0;a title\x07text", "text"),
+        ("\x1b]8;;http://example.com\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1bPstring\x1b\\text", "text"),
+        ("reset \x1bc", "reset \\x1bc"),
+        ("unfinished \x1b]0;title", "unfinished \\x1b]0;title"),
+        ("unfinished \x1b[31", "unfinished \\x1b[31"),
+        ("bell\x07 back\x08 del\x7f nul\x00", "bell\\x07 back\\x08 del\\x7f nul\\x00"),
+        ("clean: FAILED: x\rclean: COMPLETED", "clean: FAILED: x\\rclean: COMPLETED"),
+        ("ended so\r\nand so", "ended so\nand so"),
+    ],
+)
+def test_terminal_controls_are_removed_or_written_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_colours_stay_where_they_are_wanted_and_end_with_the_text() -> None:
+    assert printable("\x1b[1;31mred\x1b[2K", styles=True) == "\x1b[1;31mred\x1b[0m"
+    assert printable("plain", styles=True) == "plain"
+
+
+def test_no_character_of_control_is_left_of_any_two() -> None:
+    controls = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
+
+    left = [
+        printable(f"a{one}{other}b") for one in controls for other in [*controls, "[", "]", "c", "P", "\\"]
+    ]
+
+    assert not [text for text in left if re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)]
+
+
+def test_a_progress_bar_is_what_it_drew_last() -> None:
+    assert overwritten("10 %\r20 %\r30 %\r") == "30 %"
+    assert overwritten("no bar") == "no bar"
+    assert overwritten("\r") == ""

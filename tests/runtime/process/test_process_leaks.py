@@ -1,4 +1,4 @@
-"""What a body leaves running in its executor, and what of it means a fresh one."""
+"""Process leaks: what a body leaves running in its executor, and which of it requires a fresh one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perago.runtime.process.process_leaks import ProcessLeaks
 
 @pytest.fixture
 def let_go() -> Iterator[threading.Event]:
-    """What the threads of a test wait for."""
+    """The event that the threads of a test wait for."""
     event = threading.Event()
     yield event
     event.set()
@@ -112,7 +112,7 @@ def test_a_program_that_still_runs_is_named() -> None:
     assert left.unusable_reason() == ""
 
 
-def test_what_cannot_be_undone_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leak_that_cannot_be_undone_is_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

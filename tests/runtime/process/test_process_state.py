@@ -102,7 +102,7 @@ CASES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_a_body_changes_is_as_before(case: str) -> None:
+def test_changes_of_a_body_are_restored(case: str) -> None:
     read, change = CASES[case]
     before, lost = read(), []
 
@@ -153,7 +153,7 @@ def test_a_signal_that_waits_behind_the_bodys_mask_never_comes() -> None:
     assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
 
 
-def test_what_cannot_be_undone_is_told_and_the_rest_is_undone(tmp_path: Path) -> None:
+def test_a_change_that_cannot_be_undone_is_reported_and_the_rest_is_undone(tmp_path: Path) -> None:
     home, lost = os.getcwd(), []
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -181,7 +181,7 @@ def test_an_alarm_that_was_still_to_come_does_not() -> None:
 
 
 def test_attempts_in_other_threads_leave_the_process_alone() -> None:
-    """They share it: one that ends must not undo what another one has just set up."""
+    """Check that an attempt that ends does not undo the setup of another one in the same process."""
 
     def body() -> None:
         with preserving_process_state():

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from perago.runtime.worker.output_capture import OutputReader
-from tests.support.inboxes import Lines
+from tests.support.worlds.inboxes import Lines
 
 EXECUTOR = """
 import io, os, sys, threading
@@ -80,7 +80,7 @@ def test_the_body_is_seen_to_the_end_and_the_next_one_can_print(spoil: str) -> N
 
 
 @pytest.mark.slow
-def test_what_a_tee_has_held_back_is_sent_on() -> None:
+def test_output_that_a_tee_held_back_is_sent_on() -> None:
     first, second, _ = printed(
         "sys.stdout = io.TextIOWrapper(open(os.dup(1), 'wb'))\nprint('through the tee')"
     )
@@ -90,7 +90,7 @@ def test_what_a_tee_has_held_back_is_sent_on() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_body_has_sent_elsewhere_goes_there() -> None:
+def test_output_that_a_body_redirected_goes_there() -> None:
     first, second, ended = printed(
         "sys.stdout.flush(); os.dup2(os.open(os.devnull, os.O_WRONLY), 1); print('hush')"
     )

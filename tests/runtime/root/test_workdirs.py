@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perago.runtime.root.workdirs import PAUSES, remove_tree
-from tests.support.forks import as_an_ordinary_user
+from tests.support.processes.forked_child import as_an_ordinary_user
 
 
 def no_pause(_seconds: float) -> None:
@@ -86,14 +86,16 @@ def test_names_of_any_bytes_go(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_what_is_still_written_into_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removal_of_a_folder_that_is_still_written_to_is_retried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "busy"
     (path / "deep").mkdir(parents=True)
     paused: list[float] = []
     rmdir, late = os.rmdir, ["deep", "top"]
 
     def rmdir_after_a_late_file(name: str | Path, *, dir_fd: int | None = None) -> None:
-        """What a child process that outlives its body does right before a folder goes."""
+        """Write a file right before a folder is removed, as a child process that outlives its body."""
         if late and (late[0] == "top") == (dir_fd is None):
             late.pop(0)
             os.close(os.open(os.path.join(name, "late"), os.O_CREAT, dir_fd=dir_fd))
@@ -105,7 +107,7 @@ def test_what_is_still_written_into_is_tried_again(tmp_path: Path, monkeypatch: 
     assert paused == list(PAUSES[:2])
 
 
-def test_what_is_never_done_being_written_into_is_given_up(
+def test_removal_of_a_folder_that_is_always_written_to_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "busy").mkdir()
@@ -141,7 +143,7 @@ def test_a_full_disk_on_which_nothing_can_be_moved_gets_room_by_the_first_try(
     assert paused == list(PAUSES[:1])
 
 
-def test_what_cannot_be_removed_keeps_nothing_else_and_is_named(
+def test_a_path_that_cannot_be_removed_is_named_and_keeps_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "path"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from perago.errors import RuntimeConfigError
 from perago.runtime.folder_upload import folder_uploads
-from perago.runtime.runs.record import Run, find_run, new_run_id, runs_folder, save_run
+from perago.runtime.runs.record import Run, find_run, holding, is_running, new_run_id, runs_folder, save_run
 
 
 def a_run(run_id: str) -> Run:
@@ -99,13 +101,13 @@ class TestImporting:
     def test_a_root_that_is_not_there_yet_is_no_matter(self, folder: Path) -> None:
         assert len(self.uploads(folder, leave_out=folder / "not" / "yet")) == 2
 
-    def test_what_a_workspace_cannot_hold_is_refused_by_name(self, folder: Path) -> None:
+    def test_a_file_that_a_workspace_cannot_hold_is_refused_by_name(self, folder: Path) -> None:
         (folder / "raw" / "link").symlink_to("/etc/hostname")
         with pytest.raises(RuntimeConfigError, match=r"cannot import .*raw/link"):
             self.uploads(folder)
 
     @pytest.mark.parametrize("name", ["missing", "empty file"])
-    def test_what_is_no_folder_is_refused(self, folder: Path, name: str) -> None:
+    def test_a_path_that_is_no_folder_is_refused(self, folder: Path, name: str) -> None:
         with pytest.raises(RuntimeConfigError, match=r"not a folder|no such folder"):
             self.uploads(folder / name)
 
@@ -124,3 +126,38 @@ def test_a_record_that_cannot_be_read_is_told_and_no_older_run_taken_in_its_plac
     ):
         find_run(tmp_path, None)
     assert find_run(tmp_path, "20260101-000000-aaaaaa").workflow_id == "w1"
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from perago.runtime.runs.record import holding
+with holding(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_a_run_counts_as_running_while_its_process_lives_and_no_longer(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert not is_running(tmp_path / "another")
+        assert holder.stdout.readline() == b"held\n"
+        assert is_running(tmp_path)
+        with pytest.raises(RuntimeConfigError, match="is running in another process"):  # noqa: SIM117
+            with holding(tmp_path, pause=lambda _: None):
+                pass
+        holder.kill()
+        holder.wait()
+        assert not is_running(tmp_path)
+
+
+def test_inspecting_does_not_keep_a_run_from_starting(tmp_path: Path) -> None:
+    with holding(tmp_path):
+        assert is_running(tmp_path)
+    assert not is_running(tmp_path)
+    with holding(tmp_path):
+        assert is_running(tmp_path)

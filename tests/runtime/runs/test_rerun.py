@@ -1,4 +1,4 @@
-"""Where a run that starts at a step works: new branches, at the commits that the step and the ones after it were given."""
+"""A run that starts at a step works on new branches, at the commits that the original steps were given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from perago.lake.local.lake import LocalLake
 from perago.runtime.runs.rerun import Sibling, redirections, siblings_of, with_last_joined_commit
-from tests.support.lake_writers import upload_of
+from tests.support.processes.lake_writers import upload_of
 
 
 @dataclass
@@ -40,7 +40,7 @@ def test_every_branch_that_the_run_worked_on_gets_its_own() -> None:
     assert [(one.branch, one.commit) for one in found] == [("main", "B"), ("dev", "Y")]
 
 
-def test_what_has_no_workspace_needs_no_branch() -> None:
+def test_an_input_without_a_workspace_needs_no_branch() -> None:
     assert (
         list(siblings_of(Old([], [Done(1, {"params": {}}), Done(2, {"workspace": None})]), "one", "t")) == []
     )

@@ -1,4 +1,4 @@
-"""What tests of the sweep ask for."""
+"""Fixtures of the sweep's tests."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from perago.lake.local.lake import LocalLake
-from tests.support.clock import Clock
-from tests.support.world import World
+from tests.support.worlds.clock import Clock
+from tests.support.worlds.world import World
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """An embedded lake and orchestrator on one clock that only moves when told."""
+    """An embedded lake and orchestrator on one clock that only the test advances."""
     clock = Clock()
     lake = LocalLake(tmp_path / "lake", clock=lambda: int(clock.now * 1e9))
     lake.create_repository("songs")

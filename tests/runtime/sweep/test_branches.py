@@ -16,16 +16,16 @@ from perago.protocol.names import (
 )
 from perago.protocol.outcome import Outcome
 from perago.runtime.sweep.branches import find_leftovers, remove
-from tests.support.ports import Wrapped, before, recording, refusing
-from tests.support.sweeps import DAY, begun, claim, stage, sweep, verdicts
-from tests.support.world import World, make_task, published_ref
+from tests.support.faults.ports import Wrapped, before, recording, refusing
+from tests.support.worlds.leftover_branches import DAY, attempt_in_progress, claim, stage, sweep, verdicts
+from tests.support.worlds.world import World, make_task, published_ref
 
 
 class TestOwners:
     """The orchestrator's word decides."""
 
     def test_branches_of_an_attempt_in_progress_stay_whatever_their_age(self, world: World) -> None:
-        attempt = begun(world).attempt
+        attempt = attempt_in_progress(world).attempt
         names = {stage(world, attempt), stage(world, attempt, "e2", commit=False), claim(world, attempt)}
         world.clock.sleep(59)
         assert sweep(world, older_than=0) == []
@@ -33,33 +33,33 @@ class TestOwners:
         assert {one.why for one in verdicts(world)} == {f"task {attempt.task_id} is IN_PROGRESS"}
 
     def test_branches_of_an_attempt_that_is_queued_again_stay(self, world: World) -> None:
-        attempt = begun(world).attempt
+        attempt = attempt_in_progress(world).attempt
         stage(world, attempt)
         world.orchestrator.requeue(attempt.task_id)
         assert sweep(world, older_than=0) == []
 
     @pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR"])
     def test_branches_of_an_attempt_that_ended_go_at_once(self, world: World, status: str) -> None:
-        attempt = begun(world).attempt
+        attempt = attempt_in_progress(world).attempt
         names = {stage(world, attempt), stage(world, attempt, "e2", commit=False), claim(world, attempt)}
         world.orchestrator.complete(attempt, Outcome(status, output={}), worker_id="w")  # type: ignore[arg-type]
         assert set(sweep(world, older_than=DAY)) == names
         assert world.leftovers() == []
 
     def test_branches_of_an_attempt_whose_lease_ran_out_go(self, world: World) -> None:
-        attempt = begun(world).attempt
+        attempt = attempt_in_progress(world).attempt
         name = stage(world, attempt)
         world.clock.sleep(61)
         assert sweep(world) == [name]
 
     def test_a_terminated_workflows_branches_go(self, world: World) -> None:
-        attempt = begun(world).attempt
+        attempt = attempt_in_progress(world).attempt
         name = stage(world, attempt)
         world.orchestrator.terminate(attempt.workflow_instance_id, "enough")
         assert sweep(world) == [name]
 
     def test_only_the_dead_attempt_of_a_step_loses_its_branches(self, world: World) -> None:
-        first = begun(world, retries=1).attempt
+        first = attempt_in_progress(world, retries=1).attempt
         old = stage(world, first)
         second = world.retry(make_task()).attempt
         new = {stage(world, second), claim(world, second)}
@@ -69,18 +69,18 @@ class TestOwners:
     def test_an_orchestrator_that_does_not_know_the_task_is_not_the_last_to_be_asked(
         self, world: World, tmp_path: Path
     ) -> None:
-        attempt = begun(world).attempt
+        attempt = attempt_in_progress(world).attempt
         stage(world, attempt)
         with closing(LocalOrchestrator(tmp_path / "another.db")) as another:
             assert sweep(world, orchestrators=[another, world.orchestrator]) == []
 
     def test_a_task_that_no_orchestrator_of_the_root_knows_is_over(self, world: World) -> None:
-        attempt = begun(world).attempt
+        attempt = attempt_in_progress(world).attempt
         names = {stage(world, attempt), claim(world, attempt)}
         assert set(sweep(world, orchestrators=[])) == names
 
     def test_a_task_is_asked_for_once(self, world: World) -> None:
-        attempt = begun(world).attempt
+        attempt = attempt_in_progress(world).attempt
         for execution in ("e1", "e2", "e3"):
             stage(world, attempt, execution)
         claim(world, attempt)
@@ -92,7 +92,7 @@ class TestOwners:
     def test_an_orchestrator_that_cannot_be_asked_leaves_everything_as_it_is(
         self, world: World, error: type[Exception]
     ) -> None:
-        over, unsure = begun(world).attempt, begun(world).attempt
+        over, unsure = attempt_in_progress(world).attempt, attempt_in_progress(world).attempt
         names = {stage(world, over), stage(world, unsure)}
         world.orchestrator.complete(over, Outcome("COMPLETED", output={}), worker_id="w")
 
@@ -110,7 +110,7 @@ class TestBarriers:
     """A publish request of a dead attempt may be in flight for as long as its claim is there."""
 
     def ended(self, world: World) -> Attempt:
-        attempt = begun(world).attempt
+        attempt = attempt_in_progress(world).attempt
         world.orchestrator.complete(attempt, Outcome("FAILED", reason="x"), worker_id="w")
         return attempt
 
@@ -140,11 +140,11 @@ class TestBarriers:
         assert set(world.leftovers()) == names
 
 
-class TestWhatIsLookedAt:
+class TestScope:
     @pytest.mark.parametrize(
         "name", ["feature", "perago-fence-abc", "perago-put-abc", "perago", "staging-perago-staging-x"]
     )
-    def test_other_peoples_branches_are_not_even_looked_at(self, world: World, name: str) -> None:
+    def test_branches_of_others_are_not_even_read(self, world: World, name: str) -> None:
         world.lake.create_branch(world.repository, name, "main", hidden=False)
         assert verdicts(world, orchestrators=[]) == []
 
@@ -156,8 +156,8 @@ class TestWhatIsLookedAt:
         assert not verdict.goes
         assert "does not create branches of this name" in verdict.why
 
-    def test_without_a_name_all_repositories_are_looked_into(self, world: World) -> None:
-        attempt = begun(world).attempt
+    def test_without_a_name_all_repositories_are_swept(self, world: World) -> None:
+        attempt = attempt_in_progress(world).attempt
         stage(world, attempt)
         world.lake.create_repository("talks")  # type: ignore[attr-defined]
         world.lake.create_branch("talks", staging_branch_name(attempt, "e2"), "main")
@@ -166,7 +166,7 @@ class TestWhatIsLookedAt:
         assert [one.repository for one in find_leftovers(world.lake, ["talks"], tags=False)] == ["talks"]
 
     def test_a_repository_that_goes_meanwhile_is_passed_over_unless_it_was_named(self, world: World) -> None:
-        stage(world, begun(world).attempt)
+        stage(world, attempt_in_progress(world).attempt)
 
         class WithAGhost:
             def repositories(self) -> list[str]:
@@ -179,8 +179,8 @@ class TestWhatIsLookedAt:
         with pytest.raises(LakeNotFound, match="ghost"):
             find_leftovers(world.lake, ["ghost"], tags=False)
 
-    def test_one_that_cannot_be_removed_does_not_keep_the_others(self, world: World) -> None:
-        attempt = begun(world).attempt
+    def test_a_branch_that_cannot_be_removed_does_not_keep_the_others(self, world: World) -> None:
+        attempt = attempt_in_progress(world).attempt
         names = [stage(world, attempt, execution) for execution in ("e1", "e2", "e3")]
         found = verdicts(world, orchestrators=[])
 
@@ -197,7 +197,7 @@ class TestWhatIsLookedAt:
 class TestWithAttempts:
     """A sweep beside real attempts."""
 
-    def test_what_a_dead_worker_left_goes_and_the_retry_completes(self, world: World) -> None:
+    def test_branches_of_a_dead_worker_are_removed_and_the_retry_completes(self, world: World) -> None:
         definition = make_task(on_abandoned="supersede")
         workflow = world.start(definition)
 

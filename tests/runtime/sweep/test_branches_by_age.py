@@ -1,4 +1,4 @@
-"""Which branches and tags the sweep removes by their age, because nobody can be asked."""
+"""Branches and tags that the sweep removes by their age, because no orchestrator knows their task."""
 
 from __future__ import annotations
 
@@ -13,16 +13,26 @@ from perago.protocol.names import (
     put_branch_name,
     replaced_tag_name,
 )
-from tests.support.ports import refusing
-from tests.support.sweeps import DAY, HOUR, begun, claim, stage, sweep, verdicts
-from tests.support.world import World
+from tests.support.faults.ports import refusing
+from tests.support.worlds.leftover_branches import (
+    DAY,
+    HOUR,
+    attempt_in_progress,
+    claim,
+    stage,
+    sweep,
+    verdicts,
+)
+from tests.support.worlds.world import World
 
 
 class TestAge:
-    """Where no orchestrator knows the task, and another one may."""
+    """Branches of a task that no known orchestrator has, but another one may."""
 
     def unknown(self, world: World, **changed: Any) -> Attempt:
-        return replace(begun(world).attempt, task_id="11111111-2222-3333-4444-555555555555", **changed)
+        return replace(
+            attempt_in_progress(world).attempt, task_id="11111111-2222-3333-4444-555555555555", **changed
+        )
 
     def test_a_staging_branch_goes_by_the_age_of_its_own_commit(self, world: World) -> None:
         name = stage(world, self.unknown(world))
@@ -41,7 +51,7 @@ class TestAge:
         world.clock.sleep(1)
         assert sweep(world, complete=False) == [name]
 
-    def test_one_that_does_not_tell_that_either_stays(self, world: World) -> None:
+    def test_a_branch_of_unknown_age_stays(self, world: World) -> None:
         world.clock.sleep(DAY)
         name = stage(world, self.unknown(world, scheduled_time=0), commit=False)
         [verdict] = verdicts(world, complete=False, older_than=0)
@@ -78,7 +88,7 @@ class TestAge:
         assert sweep(world, complete=False, older_than=0) == []
 
     def test_an_id_that_is_a_slug_is_not_asked_for(self, world: World) -> None:
-        name = stage(world, replace(begun(world).attempt, task_id="task of / another kind"))
+        name = stage(world, replace(attempt_in_progress(world).attempt, task_id="task of / another kind"))
         world.clock.sleep(2 * HOUR)
         owners = [refusing(world.orchestrator, "current")]
         assert sweep(world, complete=True, orchestrators=owners) == [name]
@@ -117,16 +127,16 @@ class TestTags:
     @pytest.fixture
     def tag(self, world: World) -> str:
         head = world.commit({"data/replaced.txt": "x"})
-        name = replaced_tag_name(begun(world).attempt, head)
+        name = replaced_tag_name(attempt_in_progress(world).attempt, head)
         world.lake.create_tag(world.repository, name, head)
         world.lake.create_tag(world.repository, "release-1", head)
         return name
 
-    def test_they_stay_unless_asked_for(self, world: World, tag: str) -> None:
+    def test_tags_stay_unless_asked_for(self, world: World, tag: str) -> None:
         world.clock.sleep(DAY)
         assert verdicts(world, older_than=0) == []
 
-    def test_they_go_by_the_age_of_the_replaced_head(self, world: World, tag: str) -> None:
+    def test_tags_are_removed_by_the_age_of_the_replaced_head(self, world: World, tag: str) -> None:
         world.clock.sleep(HOUR)
         assert sweep(world, tags=True) == []
         world.clock.sleep(1)

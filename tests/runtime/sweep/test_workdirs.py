@@ -47,27 +47,27 @@ def swept(root: Path, **changed: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*FORMS, NAME.old])
-def test_one_of_a_dead_process_goes_at_once(tmp_path: Path, name: str) -> None:
+def test_a_workdir_of_a_dead_process_is_removed_at_once(tmp_path: Path, name: str) -> None:
     a_folder(tmp_path, name, a_marker(**DEAD))
     assert swept(tmp_path) == [name]
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", [*FORMS, NAME.old])
-def test_one_of_a_living_process_stays_whatever_its_age(tmp_path: Path, name: str) -> None:
+def test_a_workdir_of_a_living_process_stays_whatever_its_age(tmp_path: Path, name: str) -> None:
     a_folder(tmp_path, name, a_marker(), age=23 * HOUR)
     assert swept(tmp_path) == []
     assert (tmp_path / name / "data.txt").exists()
 
 
-def test_one_of_another_host_goes_by_its_age(tmp_path: Path) -> None:
+def test_a_workdir_of_another_host_is_removed_by_its_age(tmp_path: Path) -> None:
     path = a_folder(tmp_path, NAME.working, a_marker(host="elsewhere"), age=HOUR / 2)
     assert swept(tmp_path) == []
     os.utime(path, (DAY - 2 * HOUR, DAY - 2 * HOUR))
     assert swept(tmp_path) == [NAME.working]
 
 
-def test_one_whose_execution_runs_here_stays_though_the_machine_has_another_name_by_now(
+def test_a_workdir_whose_execution_runs_here_stays_though_the_machine_was_renamed(
     tmp_path: Path,
 ) -> None:
     a_folder(tmp_path, NAME.working, a_marker(host="the-name-of-before"), age=2 * HOUR)
@@ -79,7 +79,7 @@ def test_one_whose_execution_runs_here_stays_though_the_machine_has_another_name
     "marker",
     [None, ["not", "a", "marker"], {}, {"attempt": {"task_id": 7}, "execution_id": 7}, process_identity()],
 )
-def test_one_without_a_marker_goes_at_once_unless_its_execution_runs_here(
+def test_a_workdir_without_a_marker_is_removed_at_once_unless_its_execution_runs_here(
     tmp_path: Path, name: str, marker: object
 ) -> None:
     a_folder(tmp_path, name, marker)
@@ -184,7 +184,9 @@ def test_a_removal_that_was_cut_does_not_keep_the_next_one_from_its_work(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_one_that_cannot_be_removed_keeps_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_workdir_that_cannot_be_removed_does_not_keep_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     stuck, gone = (workdir_name(TASK, letter * 16) for letter in "ab")
     for name in (stuck, gone):
         a_folder(tmp_path, name.working)

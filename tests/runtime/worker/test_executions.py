@@ -1,4 +1,4 @@
-"""What people find of an execution in its task's log: its lines, the author's traceback, and its record at the end."""
+"""An execution in its task's log: its lines, the user traceback, and its record at the end."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from perago.protocol.attempt_record import AttemptRecord, CheckRecord, parse_record
-from tests.support.clock import eventually
-from tests.support.sites import Site, Worker
-from tests.support.sources import OUR_FILES
+from tests.support.docs.sources import OUR_FILES
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import Worker, WorkerWorld
 
 HELD = CheckRecord("pre", "require_glob('*.txt', min_count=1)", "1 path")
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a body does, the lines that people look for, and what its record says."""
+    """A body's action, the lines to find in the log, and its record."""
 
     do: str
     lines: tuple[str, ...]
@@ -46,22 +46,24 @@ RUNNING = {"SCHEDULED", "IN_PROGRESS"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.do)
-def test_a_task_log_has_what_the_body_said_and_ends_with_its_record(site: Site, case: Case) -> None:
-    worker = site.start_worker(slots=1, PERAGO_LOG_FORMAT="json")
+def test_a_task_log_has_what_the_body_said_and_ends_with_its_record(world: WorkerWorld, case: Case) -> None:
+    worker = world.start_worker(slots=1, PERAGO_LOG_FORMAT="json")
 
-    workflow_id = site.start_workflow({"do": case.do})
+    workflow_id = world.start_workflow({"do": case.do})
     first = eventually(
-        lambda: next((task for task in site.workflow(workflow_id).tasks if task.status not in RUNNING), None),
+        lambda: next(
+            (task for task in world.workflow(workflow_id).tasks if task.status not in RUNNING), None
+        ),
         "the attempt is over",
     )
 
-    *lines, last = ended_log(site, first.task_id)
+    *lines, last = ended_log(world, first.task_id)
     assert [line for line in case.lines if lines.count(line) != 1] == [], lines
     assert [line for line in lines if any(part in line for part in case.no_lines) or parse_record(line)] == []
     assert case.in_reason in (first.reason or "")
     check_record(parse_record(last), case)
-    if site.workflow(workflow_id).running:
-        site.terminate(workflow_id)
+    if world.workflow(workflow_id).running:
+        world.terminate(workflow_id)
     worker.drain()
     check_log(worker, first.task_id, case)
 
@@ -78,10 +80,10 @@ def check_log(worker: Worker, task_id: str, case: Case) -> None:
     assert ("Traceback" in endings[0].get("error", "")) == (case.status == "FAILED")
 
 
-def ended_log(site: Site, task_id: str) -> list[str]:
+def ended_log(world: WorkerWorld, task_id: str) -> list[str]:
     """The task's log once a record is its last line."""
     found: list[str] = eventually(
-        lambda: lines if parse_record((lines := site.task_log(task_id) or [""])[-1]) else None, "a record"
+        lambda: lines if parse_record((lines := world.task_log(task_id) or [""])[-1]) else None, "a record"
     )
     return found
 
@@ -102,18 +104,18 @@ def check_record(record: AttemptRecord | None, case: Case) -> None:
 
 
 @pytest.mark.slow
-def test_a_spark_task_has_its_lines_its_counts_and_the_line_of_a_udf_that_raised(site: Site) -> None:
+def test_a_spark_task_has_its_lines_its_counts_and_the_line_of_a_udf_that_raised(world: WorkerWorld) -> None:
     """Both on one worker, whose second attempt finds the session of the first."""
-    worker = site.start_worker(
+    worker = world.start_worker(
         slots=1, TEST_TASKS="spark_steps.py", PERAGO_SPARK_MASTER="local[1]", PERAGO_SPARK_SESSION="quick"
     )
 
-    _, record, lines = ended_attempt(site, do="write")
+    _, record, lines = ended_attempt(world, do="write")
     assert "printed beside Spark" in lines
     assert record.checks == (CheckRecord("post", "require_rows('numbers', min=2)", "3 rows"),)
     assert (record.status, record.changed) == ("COMPLETED", 1)
 
-    reason, record, lines = ended_attempt(site, do="fail in a UDF")
+    reason, record, lines = ended_attempt(world, do="fail in a UDF")
     assert "printed beside Spark" in lines
     assert (record.status, record.step) == ("FAILED", "body")
     assert "ValueError: bad number 0 (spark_steps.py:" in reason
@@ -122,43 +124,45 @@ def test_a_spark_task_has_its_lines_its_counts_and_the_line_of_a_udf_that_raised
     worker.signal(signal.SIGTERM)
 
 
-def ended_attempt(site: Site, *, do: str) -> tuple[str, AttemptRecord, list[str]]:
+def ended_attempt(world: WorkerWorld, *, do: str) -> tuple[str, AttemptRecord, list[str]]:
     """The reason, the record and the other lines of a workflow's first attempt, once it is over."""
-    workflow_id = site.start_workflow({"do": do})
+    workflow_id = world.start_workflow({"do": do})
     first = eventually(
-        lambda: next((task for task in site.workflow(workflow_id).tasks if task.status not in RUNNING), None),
+        lambda: next(
+            (task for task in world.workflow(workflow_id).tasks if task.status not in RUNNING), None
+        ),
         "the attempt is over",
     )
-    *lines, last = ended_log(site, first.task_id)
+    *lines, last = ended_log(world, first.task_id)
     record = parse_record(last)
     assert record is not None
     return first.reason or "", record, lines
 
 
 @pytest.mark.slow
-def test_an_attempt_that_was_stopped_has_a_record_too(site: Site) -> None:
-    site.response_seconds = 6
-    worker = site.start_worker(slots=1)
-    workflow_id = site.start_workflow({"wait_for": str(site.folder / "never"), "do": "remove the marker"})
+def test_an_attempt_that_was_stopped_has_a_record_too(world: WorkerWorld) -> None:
+    world.response_seconds = 6
+    worker = world.start_worker(slots=1)
+    workflow_id = world.start_workflow({"wait_for": str(world.folder / "never"), "do": "remove the marker"})
     (task,) = eventually(
-        lambda: site.folder.joinpath("never.waits").exists() and site.workflow(workflow_id).tasks, "it runs"
+        lambda: world.folder.joinpath("never.waits").exists() and world.workflow(workflow_id).tasks, "it runs"
     )
 
-    site.terminate(workflow_id)
+    world.terminate(workflow_id)
 
-    record = parse_record(ended_log(site, task.task_id)[-1])
+    record = parse_record(ended_log(world, task.task_id)[-1])
     assert record is not None
     assert (record.status, record.step) == ("STOPPED", "body")
     assert worker.drain() == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("site", ["local"], indirect=True)
-def test_an_input_mistake_is_one_line_of_the_workers_log(site: Site) -> None:
-    worker = site.start_worker(slots=1)
+@pytest.mark.parametrize("world", ["local"], indirect=True)
+def test_an_input_error_is_one_line_of_the_workers_log(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=1)
     wrong: dict[str, Any] = {"seconds": "many"}
 
-    done = site.finished(site.start_workflow(wrong))
+    done = world.finished(world.start_workflow(wrong))
     worker.drain()
 
     said = [line for line in worker.said().splitlines() if "seconds" in line]

@@ -1,4 +1,4 @@
-"""What is dropped for an executor that died, and what its retry must find."""
+"""Cleanup after an executor that died, and what its retry must still find."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_claim_stays_where_there_is_none_or_where_a_request_may_be_in_flight
 
 
 @pytest.mark.parametrize("step", [NOT_BEGUN, *ORDER], ids=named)
-def test_stagings_are_looked_for_where_the_table_says_that_there_may_be_one(
+def test_staging_branches_are_searched_only_after_steps_that_may_leave_one(
     tmp_path: Path, step: Step
 ) -> None:
     with closing(LocalLake(tmp_path / "lake")) as lake:
@@ -64,7 +64,7 @@ def test_stagings_are_looked_for_where_the_table_says_that_there_may_be_one(
 
 
 @pytest.mark.parametrize("step", [NOT_BEGUN, *ORDER], ids=named)
-def test_of_one_that_was_not_heard_to_the_end_every_staging_goes_and_the_claim_stays(
+def test_after_an_incomplete_exit_every_staging_branch_is_dropped_and_the_claim_stays(
     tmp_path: Path, step: Step
 ) -> None:
     execution = died_at(step)

@@ -1,4 +1,4 @@
-"""Executors are forked from a template of their worker, which nothing depends on once they run."""
+"""Executors are forked from their worker's fork server, and do not depend on it once they run."""
 
 from __future__ import annotations
 
@@ -21,56 +21,56 @@ from perago.runtime.worker import fork_server
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.fork_server import ForkServer, ForkServerGone
 from perago.settings import load_settings
-from tests.support.clock import eventually
-from tests.support.processes import ancestors, descendants, is_running, name_of
-from tests.support.sites import Site, Worker
+from tests.support.processes.processes import ancestors, descendants, is_running, name_of
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import Worker, WorkerWorld
 
 
-def template_of(worker: Worker) -> int:
+def fork_server_of(worker: Worker) -> int:
     [found] = [pid for pid in descendants(worker.process.pid) if name_of(pid) == "perago-template"]
     return found
 
 
 @pytest.mark.slow
-def test_executors_are_forked_from_the_template_and_end_as_a_python_ends(site: Site) -> None:
-    worker = site.start_worker(slots=2)
-    site.finished(site.start_workflow({"do": "register an exit", "text": "first"}))
+def test_executors_are_forked_from_the_fork_server_and_exit_like_any_python(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=2)
+    world.finished(world.start_workflow({"do": "register an exit", "text": "first"}))
     executors = worker.executors()
 
     assert len(executors) == 2
-    assert [ancestors(pid)[:2] for pid in executors] == [[template_of(worker), worker.process.pid]] * 2
+    assert [ancestors(pid)[:2] for pid in executors] == [[fork_server_of(worker), worker.process.pid]] * 2
     assert worker.drain() == 0
-    body, exit_ = site.bodies()
+    body, exit_ = world.bodies()
     assert body.replace("body", "exit") == exit_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("site", ["local"], indirect=True)
-def test_for_a_body_its_process_is_as_one_that_was_spawned(site: Site) -> None:
+@pytest.mark.parametrize("world", ["local"], indirect=True)
+def test_a_body_sees_its_process_as_a_spawned_one(world: WorkerWorld) -> None:
     """A pool that forked an executor with all its threads could hang; libraries ask whether they are in a main process."""
-    site.start_worker(slots=1)
+    world.start_worker(slots=1)
 
-    site.finished(site.start_workflow({"do": "look at multiprocessing"}))
+    world.finished(world.start_workflow({"do": "look at multiprocessing"}))
 
-    assert site.bodies()[1:] == ["perago-executor-0 spawn True True"]
+    assert world.bodies()[1:] == ["perago-executor-0 spawn True True"]
 
 
 @pytest.mark.slow
-def test_without_its_template_a_worker_ends_what_runs_and_goes_on(site: Site) -> None:
-    worker = site.start_worker(slots=1)
-    go_on = site.folder / "go-on"
-    first = site.start_workflow({"wait_for": str(go_on), "text": "first"})
-    before = site.body("first")
+def test_a_worker_without_its_fork_server_finishes_running_attempts_and_continues(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=1)
+    go_on = world.folder / "go-on"
+    first = world.start_workflow({"wait_for": str(go_on), "text": "first"})
+    before = world.body("first")
 
-    os.kill(template_of(worker), signal.SIGKILL)
-    eventually(lambda: ancestors(before)[:1] != [worker.process.pid], "the template is gone")
+    os.kill(fork_server_of(worker), signal.SIGKILL)
+    eventually(lambda: ancestors(before)[:1] != [worker.process.pid], "the fork server is gone")
     go_on.touch()
 
-    assert site.finished(first).status == "COMPLETED"
-    second = site.start_workflow({"wait_for": str(site.folder / "killed"), "text": "second"})
-    os.kill(site.body("second"), signal.SIGKILL)
-    (site.folder / "killed").touch()
-    died, done = site.finished(second).tasks
+    assert world.finished(first).status == "COMPLETED"
+    second = world.start_workflow({"wait_for": str(world.folder / "killed"), "text": "second"})
+    os.kill(world.body("second"), signal.SIGKILL)
+    (world.folder / "killed").touch()
+    died, done = world.finished(second).tasks
     assert (died.status, done.status) == ("FAILED", "COMPLETED")
     assert f"exit code {ForkServer.NOT_KNOWN}" in died.reason
     assert "is started without the fork server" in worker.said()
@@ -78,9 +78,9 @@ def test_without_its_template_a_worker_ends_what_runs_and_goes_on(site: Site) ->
 
 
 @pytest.mark.slow
-def test_a_killed_worker_leaves_neither_template_nor_executors(site: Site) -> None:
-    worker = site.start_worker(slots=2)
-    site.finished(site.start_workflow({}))
+def test_a_killed_worker_leaves_neither_fork_server_nor_executors(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=2)
+    world.finished(world.start_workflow({}))
     below = descendants(worker.process.pid)
 
     worker.signal(signal.SIGKILL)
@@ -90,13 +90,13 @@ def test_a_killed_worker_leaves_neither_template_nor_executors(site: Site) -> No
 
 
 @pytest.mark.slow
-def test_what_a_killed_executor_has_left_in_shared_memory_goes_with_the_worker(site: Site) -> None:
-    worker = site.start_worker(slots=1)
-    site.finished(site.start_workflow({"do": "leave shared memory"}))
+def test_shared_memory_of_a_killed_executor_is_freed_with_the_worker(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=1)
+    world.finished(world.start_workflow({"do": "leave shared memory"}))
     [executor] = worker.executors()
-    [left] = [line.split()[1] for line in site.bodies() if line.startswith("shared ")]
+    [left] = [line.split()[1] for line in world.bodies() if line.startswith("shared ")]
     [tracker] = [pid for pid in descendants(worker.process.pid) if name_of(pid) == "perago-tracker"]
-    assert ancestors(tracker)[:1] == [template_of(worker)]
+    assert ancestors(tracker)[:1] == [fork_server_of(worker)]
     assert Path("/dev/shm", left).exists()
 
     os.kill(executor, signal.SIGKILL)
@@ -107,12 +107,12 @@ def test_what_a_killed_executor_has_left_in_shared_memory_goes_with_the_worker(s
 
 
 @pytest.mark.slow
-def test_a_signal_to_the_whole_group_ends_the_worker_and_nothing_before_it(site: Site) -> None:
+def test_a_signal_to_the_whole_group_ends_the_worker_and_nothing_before_it(world: WorkerWorld) -> None:
     """As a terminal's Ctrl-C does, or a service manager: the attempt in flight is finished."""
-    worker = site.start_worker(slots=1)
-    go_on = site.folder / "go-on"
-    workflow_id = site.start_workflow({"wait_for": str(go_on), "text": "first"})
-    site.body("first")
+    worker = world.start_worker(slots=1)
+    go_on = world.folder / "go-on"
+    workflow_id = world.start_workflow({"wait_for": str(go_on), "text": "first"})
+    world.body("first")
 
     for process in [worker.process.pid, *descendants(worker.process.pid)]:
         os.kill(process, signal.SIGTERM)
@@ -120,7 +120,7 @@ def test_a_signal_to_the_whole_group_ends_the_worker_and_nothing_before_it(site:
     go_on.touch()
 
     assert worker.wait() == 0
-    assert site.finished(workflow_id).status == "COMPLETED"
+    assert world.finished(workflow_id).status == "COMPLETED"
 
 
 def test_a_process_that_is_not_ours_is_never_forked() -> None:
@@ -176,10 +176,10 @@ def a_spec(folder: Path) -> ExecutorSpec:
     return ExecutorSpec(Embedded(load_settings({}, root=folder)), ("tasks.py",), ("one",))
 
 
-def begin(template: ForkServer, folder: Path) -> None:
+def begin(server: ForkServer, folder: Path) -> None:
     reading, writing = os.pipe()
     with open(reading, "rb") as pipe, open(writing, "wb") as output:
-        template.begin(a_spec(folder), 1, pipe, output.fileno())  # type: ignore[arg-type]
+        server.begin(a_spec(folder), 1, pipe, output.fileno())  # type: ignore[arg-type]
 
 
 def test_a_machine_without_room_for_a_process_is_told_as_such(
@@ -194,7 +194,7 @@ def test_a_machine_without_room_for_a_process_is_told_as_such(
         begin(answered_by(no_room), tmp_path)
 
 
-def test_a_template_that_hangs_up_is_not_asked_again(
+def test_a_fork_server_that_closes_its_connection_is_not_asked_again(
     answered_by: Callable[[Answering], ForkServer], tmp_path: Path
 ) -> None:
     def disconnect(theirs: socket.socket) -> None:
@@ -208,7 +208,7 @@ def test_a_template_that_hangs_up_is_not_asked_again(
     assert asked.exit_code_of(os.getpid()) == ForkServer.NOT_KNOWN
 
 
-def test_a_template_that_does_not_answer_in_time_counts_as_gone(
+def test_a_fork_server_that_does_not_answer_in_time_counts_as_gone(
     answered_by: Callable[[Answering], ForkServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fork_server, "ANSWER_SECONDS", 0.05)

@@ -32,9 +32,9 @@ from perago.protocol.steps import (
     VERIFY,
     WORKDIR,
 )
-from tests.support.clock import eventually
-from tests.support.observers import SignalAt
-from tests.support.sites import SHORT_LEASE, Site
+from tests.support.faults.observers import SignalAt
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import SHORT_LEASE, WorkerWorld
 
 pytestmark = pytest.mark.slow
 REAL_STEPS = {
@@ -48,7 +48,7 @@ def at_steps(ending: str) -> pytest.MarkDecorator:
     """Every step on the embedded servers, and on the real ones those that this ending has there."""
     real = [pytest.param("real", step.name, marks=pytest.mark.servers) for step in REAL_STEPS[ending]]
     return pytest.mark.parametrize(
-        ("site", "step"), [*(("local", step.name) for step in ORDER), *real], indirect=["site"]
+        ("world", "step"), [*(("local", step.name) for step in ORDER), *real], indirect=["world"]
     )
 
 
@@ -58,69 +58,75 @@ def test_on_the_real_servers_each_step_is_met_once() -> None:
     assert sorted(met) == sorted(step.name for step in ORDER)
 
 
-def assert_published_once(site: Site, before: str, done: WorkflowState) -> None:
-    """One commit on top of the input, and it is the one that the workflow speaks of."""
+def assert_published_once(world: WorkerWorld, before: str, done: WorkflowState) -> None:
+    """Check that there is one commit on top of the input, and that it is the workflow's output."""
     assert done.status == "COMPLETED", [(task.status, task.reason) for task in done.tasks]
-    history = [commit.id for commit in site.history()]
+    history = [commit.id for commit in world.history()]
     assert history[1] == before
     assert history[0] == done.output["ref"]
-    assert site.files() == {"data/input.txt": "in", "data/made.txt": "made"}
+    assert world.files() == {"data/input.txt": "in", "data/made.txt": "made"}
 
 
 @at_steps("executor")
-def test_an_executor_killed_at_a_step_is_replaced_and_the_retry_publishes_once(site: Site, step: str) -> None:
-    before = site.head().id
-    killer = SignalAt(step, signal.SIGKILL, "executor", site.folder / "killed")
+def test_an_executor_killed_at_a_step_is_replaced_and_the_retry_publishes_once(
+    world: WorkerWorld, step: str
+) -> None:
+    before = world.head().id
+    killer = SignalAt(step, signal.SIGKILL, "executor", world.folder / "killed")
     # One slot: the attempt that follows is the replaced executor's.
-    worker = site.start_worker(observe=killer, slots=1)
+    worker = world.start_worker(observe=killer, slots=1)
 
-    done = site.finished(site.start_workflow({}))
+    done = world.finished(world.start_workflow({}))
 
-    assert_published_once(site, before, done)
+    assert_published_once(world, before, done)
     if step != CLEANUP.name:
         assert done.tasks[0].status == "FAILED"
         assert done.tasks[0].reason == f"the executor died with signal SIGKILL at step {step!r}"
     assert worker.drain() == 0
-    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+    assert (world.workdirs(), world.branches(), world.outbox()) == ([], [], [])
 
 
 @at_steps("supervisor")
-def test_after_the_supervisor_is_killed_at_a_step_the_next_one_publishes_once(site: Site, step: str) -> None:
-    before = site.head().id
-    site.response_seconds = SHORT_LEASE
-    killer = SignalAt(step, signal.SIGKILL, "supervisor", site.folder / "killed")
-    first = site.start_worker(observe=killer, slots=1)
-    workflow_id = site.start_workflow({})
+def test_after_the_supervisor_is_killed_at_a_step_the_next_one_publishes_once(
+    world: WorkerWorld, step: str
+) -> None:
+    before = world.head().id
+    world.response_seconds = SHORT_LEASE
+    killer = SignalAt(step, signal.SIGKILL, "supervisor", world.folder / "killed")
+    first = world.start_worker(observe=killer, slots=1)
+    workflow_id = world.start_workflow({})
     assert first.wait() == -signal.SIGKILL
 
-    second = site.start_worker(slots=1)
-    done = site.finished(workflow_id)
+    second = world.start_worker(slots=1)
+    done = world.finished(workflow_id)
 
-    assert_published_once(site, before, done)
+    assert_published_once(world, before, done)
     assert second.drain() == 0
-    assert (site.workdirs(), site.outbox()) == ([], [])
+    assert (world.workdirs(), world.outbox()) == ([], [])
 
 
 @at_steps("told to stop")
-def test_a_worker_that_is_told_to_stop_at_a_step_finishes_the_attempt_first(site: Site, step: str) -> None:
-    before = site.head().id
-    told = SignalAt(step, signal.SIGTERM, "supervisor", site.folder / "told")
-    worker = site.start_worker(observe=told, slots=1)
-    workflow_id = site.start_workflow({})
+def test_a_worker_that_is_told_to_stop_at_a_step_finishes_the_attempt_first(
+    world: WorkerWorld, step: str
+) -> None:
+    before = world.head().id
+    told = SignalAt(step, signal.SIGTERM, "supervisor", world.folder / "told")
+    worker = world.start_worker(observe=told, slots=1)
+    workflow_id = world.start_workflow({})
 
     assert worker.wait() == 0
 
-    done = site.finished(workflow_id)
-    assert_published_once(site, before, done)
+    done = world.finished(workflow_id)
+    assert_published_once(world, before, done)
     assert [task.retry_count for task in done.tasks] == [0]
-    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+    assert (world.workdirs(), world.branches(), world.outbox()) == ([], [], [])
 
 
-def test_no_executor_outlives_its_supervisor(site: Site) -> None:
-    worker = site.start_worker()
+def test_no_executor_outlives_its_supervisor(world: WorkerWorld) -> None:
+    worker = world.start_worker()
     # Longer than the test has patience: an executor that only leaves when its body is over is found out.
-    site.start_workflow({"seconds": 600})
-    eventually(site.bodies, "the body runs")
+    world.start_workflow({"seconds": 600})
+    eventually(world.bodies, "the body runs")
     executors = worker.executors()
     assert len(executors) == 2
 
@@ -137,37 +143,37 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_a_signal_to_every_process_of_the_worker_still_drains(site: Site) -> None:
-    worker = site.start_worker()
-    workflow_id = site.start_workflow({"seconds": 2})
-    eventually(site.bodies, "the body runs")
+def test_a_signal_to_every_process_of_the_worker_still_drains(world: WorkerWorld) -> None:
+    worker = world.start_worker()
+    workflow_id = world.start_workflow({"seconds": 2})
+    eventually(world.bodies, "the body runs")
 
     for executor in worker.executors():
         os.kill(executor, signal.SIGTERM)
     assert worker.drain() == 0
 
-    assert [task.retry_count for task in site.finished(workflow_id).tasks] == [0]
+    assert [task.retry_count for task in world.finished(workflow_id).tasks] == [0]
 
 
-def test_a_second_signal_kills_what_is_in_flight(site: Site) -> None:
-    worker = site.start_worker()
-    workflow_id = site.start_workflow({"seconds": 60})
-    eventually(site.bodies, "the body runs")
+def test_a_second_signal_kills_what_is_in_flight(world: WorkerWorld) -> None:
+    worker = world.start_worker()
+    workflow_id = world.start_workflow({"seconds": 60})
+    eventually(world.bodies, "the body runs")
 
     worker.signal(signal.SIGTERM)
     eventually(lambda: "draining" in worker.said(), "the worker drains")
     worker.signal(signal.SIGTERM)
 
     assert worker.wait() == 1
-    assert site.workdirs() == []
-    assert site.workflow(workflow_id).running
+    assert world.workdirs() == []
+    assert world.workflow(workflow_id).running
 
 
-def test_a_drain_that_takes_too_long_kills_what_is_in_flight(site: Site) -> None:
-    worker = site.start_worker(PERAGO_SHUTDOWN_FORCE_KILL_AFTER="1s")
-    site.start_workflow({"seconds": 60})
-    eventually(site.bodies, "the body runs")
+def test_a_drain_that_takes_too_long_kills_what_is_in_flight(world: WorkerWorld) -> None:
+    worker = world.start_worker(PERAGO_SHUTDOWN_FORCE_KILL_AFTER="1s")
+    world.start_workflow({"seconds": 60})
+    eventually(world.bodies, "the body runs")
 
     assert worker.drain() == 1
 
-    assert site.workdirs() == []
+    assert world.workdirs() == []

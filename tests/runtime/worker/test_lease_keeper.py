@@ -9,10 +9,10 @@ import pytest
 from perago.errors import OrchestratorNotFound, OrchestratorUnavailable
 from perago.runtime.worker.inbox import AttemptOver, Inbox
 from perago.runtime.worker.leases import LeaseKeeper, lease_interval
-from tests.support.attempts import Scripted, an_attempt, snapshot
-from tests.support.clock import Clock
-from tests.support.inboxes import HandledAtOnce
-from tests.support.world import make_task
+from tests.support.servers.scripted_orchestrator import ScriptedOrchestrator, an_attempt, snapshot
+from tests.support.worlds.clock import Clock
+from tests.support.worlds.inboxes import HandledAtOnce
+from tests.support.worlds.world import make_task
 
 ATTEMPT = an_attempt()
 
@@ -38,14 +38,14 @@ def keep_until(
 
 
 def test_a_lease_is_extended_again_and_again() -> None:
-    orchestrator = Scripted(current=[snapshot(ATTEMPT)], extend_lease=[None, None, None, None])
+    orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT)], extend_lease=[None, None, None, None])
 
     keep_until(orchestrator, orchestrator.used_up["extend_lease"])
 
 
 def test_a_lease_that_was_not_extended_is_tried_again_at_the_next_beat() -> None:
     away = OrchestratorUnavailable("away")
-    orchestrator = Scripted(current=[away], extend_lease=[away, away, None])
+    orchestrator = ScriptedOrchestrator(current=[away], extend_lease=[away, away, None])
 
     keep_until(orchestrator, orchestrator.used_up["extend_lease"])
 
@@ -54,7 +54,7 @@ def test_a_lease_that_was_not_extended_is_tried_again_at_the_next_beat() -> None
 
 @pytest.mark.parametrize("status", ["TIMED_OUT", "COMPLETED", "CANCELED", "FAILED"])
 def test_an_attempt_that_is_over_is_told_to_stop_and_not_extended(status: str) -> None:
-    orchestrator = Scripted(current=[snapshot(ATTEMPT, status)], extend_lease=[None])
+    orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT, status)], extend_lease=[None])
     told: list[object] = []
     seen = threading.Event()
 
@@ -69,14 +69,14 @@ def test_an_attempt_that_is_over_is_told_to_stop_and_not_extended(status: str) -
 
 
 def test_an_attempt_whose_workflow_is_gone_is_told_to_stop() -> None:
-    orchestrator = Scripted(current=[OrchestratorNotFound("no such task")], extend_lease=[None])
+    orchestrator = ScriptedOrchestrator(current=[OrchestratorNotFound("no such task")], extend_lease=[None])
     seen = threading.Event()
 
     keep_until(orchestrator, seen, lambda message: seen.set() if isinstance(message, AttemptOver) else None)
 
 
-def test_an_attempt_that_was_queued_again_goes_on() -> None:
-    orchestrator = Scripted(current=[snapshot(ATTEMPT, "SCHEDULED")], extend_lease=[None, None])
+def test_an_attempt_that_was_queued_again_continues() -> None:
+    orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT, "SCHEDULED")], extend_lease=[None, None])
 
     keep_until(
         orchestrator,
@@ -86,7 +86,7 @@ def test_an_attempt_that_was_queued_again_goes_on() -> None:
 
 
 def test_a_twin_that_is_let_go_does_not_take_the_others_lease_with_it() -> None:
-    orchestrator = Scripted(current=[snapshot(ATTEMPT)], extend_lease=[None] * 4)
+    orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT)], extend_lease=[None] * 4)
 
     with LeaseKeeper(orchestrator, "worker", Inbox()) as leases:
         leases.keep("winner", ATTEMPT, 0.01)
@@ -99,7 +99,7 @@ def test_a_twin_that_is_let_go_does_not_take_the_others_lease_with_it() -> None:
 def test_a_lease_that_is_let_go_is_not_extended_again() -> None:
     clock = Clock()
     ours, another = an_attempt(), an_attempt()
-    orchestrator: Any = Scripted(current=[snapshot(another)], extend_lease=[None, None])
+    orchestrator: Any = ScriptedOrchestrator(current=[snapshot(another)], extend_lease=[None, None])
 
     # With one thread a beat of ours, due before the other's, would come first.
     with LeaseKeeper(orchestrator, "worker", Inbox(), threads=1, clock=clock) as leases:

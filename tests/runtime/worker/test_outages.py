@@ -17,17 +17,19 @@ import pytest
 
 from perago.protocol.steps import HAND_OVER
 from tests.conftest import ConductorServer, OwnServers
-from tests.support.clock import eventually
-from tests.support.observers import PauseAt
-from tests.support.scripted_server import NGINX, Answer, Request, scripted
-from tests.support.sites import Site
+from tests.support.faults.observers import PauseAt
+from tests.support.servers.scripted_server import NGINX, Answer, Request, scripted
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import WorkerWorld
 
 REAL_ONLY = pytest.mark.parametrize(
-    "site", [pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])], indirect=True
+    "world", [pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])], indirect=True
 )
-ON_OWN_SERVERS = pytest.mark.parametrize("site", [pytest.param("own", marks=pytest.mark.slow)], indirect=True)
+ON_OWN_SERVERS = pytest.mark.parametrize(
+    "world", [pytest.param("own", marks=pytest.mark.slow)], indirect=True
+)
 BOTH = pytest.mark.parametrize(
-    "site",
+    "world",
     [
         pytest.param("local", marks=pytest.mark.slow),
         pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow]),
@@ -35,14 +37,14 @@ BOTH = pytest.mark.parametrize(
     indirect=True,
 )
 
-# A lease that no busy machine lets run out.  Conductor looks at a workflow again when the lease of its task would end, so it
+# A lease that does not end on a busy machine.  Conductor evaluates a workflow again when its task's lease would end, so it
 # sees before a test gives up what it overlooked while it was paused or restarted.
 LEASE = 100
 
 
 @contextmanager
 def paused(server: ConductorServer) -> Iterator[None]:
-    """Conductor stands still for as long as the block runs."""
+    """Stop Conductor's process while the block runs."""
     assert server.state_folder is not None, "PERAGO_DEV_SERVERS tells where the servers' pids are"
     pid = int((server.state_folder / "conductor.pid").read_text().split()[0])
     os.kill(pid, signal.SIGSTOP)
@@ -54,52 +56,54 @@ def paused(server: ConductorServer) -> Iterator[None]:
 
 @ON_OWN_SERVERS
 def test_a_result_that_conductor_did_not_hear_is_sent_by_the_next_worker(
-    site: Site, own_servers: OwnServers
+    world: WorkerWorld, own_servers: OwnServers
 ) -> None:
     """Conductor is paused after the merge, the worker is killed and started again, Conductor resumes."""
-    before = site.head().id
-    site.response_seconds = LEASE
-    go_on = site.folder / "go-on"
-    first = site.start_worker(observe=PauseAt(HAND_OVER.name, site.folder / "merged", go_on))
-    workflow_id = site.start_workflow({})
-    eventually((site.folder / "merged").exists, "the merge is done")
+    before = world.head().id
+    world.response_seconds = LEASE
+    go_on = world.folder / "go-on"
+    first = world.start_worker(observe=PauseAt(HAND_OVER.name, world.folder / "merged", go_on))
+    workflow_id = world.start_workflow({})
+    eventually((world.folder / "merged").exists, "the merge is done")
     with paused(own_servers.conductor):
         go_on.touch()
-        eventually(site.outbox, "the result is in the outbox")
+        eventually(world.outbox, "the result is in the outbox")
         first.signal(signal.SIGKILL)
         first.wait()
-        site.start_worker()
+        world.start_worker()
         time.sleep(2)
 
-    done = site.finished(workflow_id)
+    done = world.finished(workflow_id)
 
     assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)]
-    assert len(site.bodies()) == 1
-    assert [commit.id for commit in site.history()[:2]] == [done.output["ref"], before]
-    eventually(lambda: site.outbox() == [] and site.branches() == [], "nothing is left behind")
+    assert len(world.bodies()) == 1
+    assert [commit.id for commit in world.history()[:2]] == [done.output["ref"], before]
+    eventually(lambda: world.outbox() == [] and world.branches() == [], "nothing is left behind")
 
 
 @ON_OWN_SERVERS
-def test_a_worker_goes_on_by_itself_when_conductor_is_restarted(site: Site, own_servers: OwnServers) -> None:
-    site.response_seconds = LEASE
-    worker = site.start_worker()
-    running = site.start_workflow({"seconds": 5, "text": "running"})
-    eventually(site.bodies, "the body runs")
+def test_a_worker_recovers_by_itself_when_conductor_is_restarted(
+    world: WorkerWorld, own_servers: OwnServers
+) -> None:
+    world.response_seconds = LEASE
+    worker = world.start_worker()
+    running = world.start_workflow({"seconds": 5, "text": "running"})
+    eventually(world.bodies, "the body runs")
 
     own_servers.restart_conductor()
 
-    assert site.finished(running).status == "COMPLETED"
-    assert site.finished(site.start_workflow({"text": "after"})).status == "COMPLETED"
+    assert world.finished(running).status == "COMPLETED"
+    assert world.finished(world.start_workflow({"text": "after"})).status == "COMPLETED"
     assert worker.drain() == 0
-    assert len(site.bodies()) == 2
+    assert len(world.bodies()) == 2
 
 
 @REAL_ONLY
 def test_a_proxy_that_answers_404_for_conductor_costs_no_attempt_and_no_result(
-    site: Site, conductor_server: ConductorServer
+    world: WorkerWorld, conductor_server: ConductorServer
 ) -> None:
-    """One attempt runs and one ends while every call is answered by the proxy alone; leases are long enough."""
-    site.response_seconds = 20
+    """Run one attempt and end another while the proxy alone answers every call; leases are long enough."""
+    world.response_seconds = 20
     away = threading.Event()
 
     def answer(request: Request) -> Answer:
@@ -108,30 +112,32 @@ def test_a_proxy_that_answers_404_for_conductor_costs_no_attempt_and_no_result(
         )
 
     with scripted(answer) as proxy:
-        worker = site.start_worker(CONDUCTOR_SERVER_URL=proxy.url)
-        site.lake.create_branch(site.repository, "other", site.head().id, hidden=False)
-        ending = site.start_workflow({"text": "ending", "wait_for": str(site.folder / "end")}, branch="other")
-        running = site.start_workflow({"text": "running", "wait_for": str(site.folder / "run")})
-        eventually(lambda: len(site.bodies()) == 2, "both bodies run")
+        worker = world.start_worker(CONDUCTOR_SERVER_URL=proxy.url)
+        world.lake.create_branch(world.repository, "other", world.head().id, hidden=False)
+        ending = world.start_workflow(
+            {"text": "ending", "wait_for": str(world.folder / "end")}, branch="other"
+        )
+        running = world.start_workflow({"text": "running", "wait_for": str(world.folder / "run")})
+        eventually(lambda: len(world.bodies()) == 2, "both bodies run")
         away.set()
-        (site.folder / "end").touch()
+        (world.folder / "end").touch()
         # A beat comes at a third of the response time-out: two of them find the proxy.
         eventually(lambda: worker.said().count("was not extended") >= 3, "leases are not extended")
         away.clear()
-        (site.folder / "run").touch()
+        (world.folder / "run").touch()
 
-        done = [site.finished(ending), site.finished(running)]
+        done = [world.finished(ending), world.finished(running)]
 
         assert [(task.status, task.retry_count) for one in done for task in one.tasks] == [
             ("COMPLETED", 0)
         ] * 2
-        assert len(site.bodies()) == 2
+        assert len(world.bodies()) == 2
         assert worker.drain() == 0
-        assert site.outbox() == []
+        assert world.outbox() == []
 
 
 def forward(url: str, request: Request) -> Answer:
-    """What the server says to the request."""
+    """Return the server's answer to the request."""
     kind = "text/plain" if request.path.endswith("/log") else "application/json"
     query = f"?{urllib.parse.urlencode(request.query)}" if request.query else ""
     call = urllib.request.Request(
@@ -149,36 +155,38 @@ def forward(url: str, request: Request) -> Answer:
 
 
 @BOTH
-def test_200_workflows_on_one_worker_are_all_right_and_its_memory_stays_level(site: Site) -> None:
-    worker = site.start_worker(slots=2)
+def test_200_workflows_on_one_worker_are_all_right_and_its_memory_stays_level(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=2)
     eventually(lambda: len(worker.executors()) == 2, "the executors run")
 
-    run_workflows(site, range(60))
+    run_workflows(world, range(60))
     early = memory_of(worker.process.pid, *worker.executors())
-    run_workflows(site, range(60, 200))
+    run_workflows(world, range(60, 200))
     late = memory_of(worker.process.pid, *worker.executors())
 
-    assert len(site.bodies()) == 200
+    assert len(world.bodies()) == 200
     assert late - early < 16 * 1024, f"{early} KB after 60 workflows, {late} KB after 200"
     assert worker.drain() == 0
-    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+    assert (world.workdirs(), world.branches(), world.outbox()) == ([], [], [])
 
 
-def run_workflows(site: Site, numbers: range) -> None:
-    """One workflow for each number, each on a branch of its own, all at once; every one must publish its file."""
-    head = site.head().id
+def run_workflows(world: WorkerWorld, numbers: range) -> None:
+    """Run a workflow for each number, each on its own branch, all at once; each must publish its file."""
+    head = world.head().id
     for number in numbers:
-        site.lake.create_branch(site.repository, f"work-{number}", head, hidden=False)
-    ids = {number: site.start_workflow({"text": f"t{number}"}, branch=f"work-{number}") for number in numbers}
+        world.lake.create_branch(world.repository, f"work-{number}", head, hidden=False)
+    ids = {
+        number: world.start_workflow({"text": f"t{number}"}, branch=f"work-{number}") for number in numbers
+    }
     for number, workflow_id in ids.items():
-        done = site.finished(workflow_id)
+        done = world.finished(workflow_id)
         assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)]
-        made = site.lake.head(site.repository, f"work-{number}")
+        made = world.lake.head(world.repository, f"work-{number}")
         assert (made.id, made.first_parent) == (done.output["ref"], head)
 
 
 def memory_of(*pids: int) -> int:
-    """What the processes keep in memory for themselves, in KB."""
+    """Return the private memory of the processes, in KB."""
     return sum(
         int(line.split()[1])
         for pid in pids

@@ -8,7 +8,7 @@ from pathlib import Path
 from perago.protocol.outcome import Outcome
 from perago.runtime.execution_result import PendingResult
 from perago.runtime.worker.outbox import Outbox
-from tests.support.attempts import an_attempt
+from tests.support.servers.scripted_orchestrator import an_attempt
 
 
 def test_a_result_that_an_older_worker_wrote_with_more_fields_is_read(tmp_path: Path) -> None:

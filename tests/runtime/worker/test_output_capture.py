@@ -1,4 +1,4 @@
-"""What bodies print: cut into lines, given to the right execution, bounded, masked."""
+"""Output of bodies: cut into lines, assigned to the right execution, bounded, masked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perago.runtime.worker.output_capture import Bounds, LineSplitter, OutputReader
-from tests.support.inboxes import Lines
+from tests.support.worlds.inboxes import Lines
 
 BEGIN = b"\n\x00perago begin e1\x00\n"
 END = b"\n\x00perago end e1\x00\n"
@@ -46,14 +46,14 @@ def test_every_line_goes_to_the_execution_that_printed_it() -> None:
 
 
 @given(st.lists(st.integers(min_value=0, max_value=len(STREAM)), max_size=20))
-def test_it_makes_no_difference_where_the_reads_cut_the_stream(cuts: list[int]) -> None:
+def test_lines_are_the_same_wherever_the_reads_cut_the_stream(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(STREAM)]
     chunks = [STREAM[start:stop] for start, stop in itertools.pairwise(places)]
 
     assert split(*chunks) == EXPECTED
 
 
-def test_one_byte_at_a_time_is_the_same_too() -> None:
+def test_lines_are_the_same_one_byte_at_a_time() -> None:
     assert split(*(bytes([byte]) for byte in STREAM)) == EXPECTED
 
 
@@ -69,7 +69,7 @@ def test_characters_over_the_bound_are_dropped_by_whole_lines() -> None:
     assert found == [("e1", "aaaa"), ("e1", "c"), ("e1", "… 1 more lines were not kept")]
 
 
-def test_each_execution_has_a_bound_of_its_own() -> None:
+def test_each_execution_has_its_own_bound() -> None:
     begin_again = BEGIN.replace(b"e1", b"e2")
 
     found = split(BEGIN, b"a\nb\n", END, begin_again, b"c\n", bounds=Bounds(lines=1))
@@ -99,7 +99,7 @@ def test_no_half_of_a_secret_is_left_where_a_line_without_an_end_is_cut(before: 
     assert "hush" not in "".join(text for _, text in found)
 
 
-def test_what_an_executor_killed_in_mid_line_printed_is_there() -> None:
+def test_output_of_an_executor_killed_in_mid_line_is_kept() -> None:
     assert split(BEGIN, b"so far\nhalf a li") == [("e1", "so far"), ("e1", "half a li")]
 
 

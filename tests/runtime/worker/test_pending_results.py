@@ -1,4 +1,4 @@
-"""What a result meets on its way, as the worker's events, health and leases show it."""
+"""A pending result in the worker's events, health and leases."""
 
 from __future__ import annotations
 
@@ -24,11 +24,16 @@ from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.result_sender import LEASE_SECONDS
 from perago.runtime.worker.task_logs import TaskLogs
 from perago.settings import load_settings
-from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
-from tests.support.clock import Clock, JobByHand
-from tests.support.disks import spoil
-from tests.support.inboxes import HandledAtOnce
-from tests.support.no_servers import NoServers
+from tests.support.faults.disks import spoil
+from tests.support.servers.scripted_orchestrator import (
+    NoBackend,
+    ScriptedOrchestrator,
+    an_assignment,
+    an_attempt,
+    snapshot,
+)
+from tests.support.worlds.clock import Clock, ManualJob
+from tests.support.worlds.inboxes import HandledAtOnce
 
 AWAY = OrchestratorUnavailable("cannot complete task task-1: 500 JSON parse error")
 
@@ -51,11 +56,11 @@ class World:
     """The deliveries of a worker whose time, and whose sending, the test moves."""
 
     def __init__(self, folder: Path, task_logs: TaskLogs, **scripts: Any) -> None:
-        self.hand = JobByHand(Clock())
+        self.hand = ManualJob(Clock())
         self.health_state, self.leases, self.events = HealthState([]), Leases(), list[Event]()
         settings = load_settings({"PERAGO_WORKSPACE_ROOT": str(folder)}, root=folder)
-        self.plan = WorkerPlan({}, 1, ExecutorSpec(NoServers(settings), (), ()))
-        self.orchestrator = Scripted(**scripts)
+        self.plan = WorkerPlan({}, 1, ExecutorSpec(NoBackend(settings), (), ()))
+        self.orchestrator = ScriptedOrchestrator(**scripts)
         self.orchestrator.address = "http://here/api"  # type: ignore[attr-defined]
         leases: Any = self.leases
         self.executions = Executions({}, leases, task_logs)

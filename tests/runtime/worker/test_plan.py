@@ -18,10 +18,9 @@ from perago.runtime.worker.local_executor import Processes
 from perago.runtime.worker.plan import WorkerPlan
 from perago.runtime.worker.slots import Slots
 from perago.settings import load_settings
-from tests.runtime.worker.test_slots import NoServers
-from tests.support.attempts import an_assignment
-from tests.support.budgets import a_budget
-from tests.support.world import Made, Params
+from tests.runtime.worker.test_slots import NoBackend
+from tests.support.servers.scripted_orchestrator import an_assignment
+from tests.support.worlds.world import Made, Params, a_budget
 
 
 def a_plan(*graces: int | None, **environ: str) -> WorkerPlan:
@@ -30,7 +29,7 @@ def a_plan(*graces: int | None, **environ: str) -> WorkerPlan:
     return WorkerPlan(
         {f"task_{number}": a_task(f"task_{number}", grace) for number, grace in enumerate(graces)},
         1,
-        ExecutorSpec(NoServers(settings), (), ()),
+        ExecutorSpec(NoBackend(settings), (), ()),
     )
 
 
@@ -100,7 +99,7 @@ def test_with_an_engine_plain_tasks_run_there_and_spark_tasks_in_processes_besid
     assert "on 3 slots of an engine" in str(plan)
 
 
-def test_slots_take_only_what_their_crew_runs_and_one_crew_does_not_wait_for_the_other() -> None:
+def test_slots_take_only_tasks_of_their_pool_and_one_pool_does_not_wait_for_the_other() -> None:
     plan = a_plan(None, None)
     spark = replace(plan.tasks["task_1"], kind="spark")
     plan = replace(plan, engine=Nowhere(), tasks={**plan.tasks, "task_1": spark})

@@ -13,8 +13,8 @@ from perago.orchestrator.base import Assignment
 from perago.runtime.observe.health import HealthState
 from perago.runtime.worker.inbox import Message, Polled, PollerEnded
 from perago.runtime.worker.poller import Poller
-from tests.support.attempts import Scripted, an_assignment
-from tests.support.inboxes import HandledAtOnce
+from tests.support.servers.scripted_orchestrator import ScriptedOrchestrator, an_assignment
+from tests.support.worlds.inboxes import HandledAtOnce
 
 Attempts = SimpleQueue[Sequence[Assignment]]
 
@@ -43,7 +43,7 @@ def polling(orchestrator: Any, names: Sequence[str]) -> Iterator[tuple[Poller, A
 
 
 def test_nothing_is_polled_while_no_slot_is_free() -> None:
-    orchestrator = Scripted(poll=[[]])
+    orchestrator = ScriptedOrchestrator(poll=[[]])
 
     with polling(orchestrator, ["make"]) as (poller, _):
         poller.offer(0, taken=0)
@@ -52,7 +52,7 @@ def test_nothing_is_polled_while_no_slot_is_free() -> None:
 
 
 def test_a_worker_without_tasks_asks_for_nothing_until_it_is_stopped() -> None:
-    orchestrator = Scripted()
+    orchestrator = ScriptedOrchestrator()
 
     with polling(orchestrator, []) as (poller, _):
         poller.offer(1, taken=0)
@@ -60,8 +60,8 @@ def test_a_worker_without_tasks_asks_for_nothing_until_it_is_stopped() -> None:
     assert orchestrator.calls == []
 
 
-def test_it_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
-    orchestrator = Scripted(poll=[[an_assignment()], []])
+def test_a_poller_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
+    orchestrator = ScriptedOrchestrator(poll=[[an_assignment()], []])
 
     with polling(orchestrator, ["make"]) as (poller, polled):
         poller.offer(3, taken=0)
@@ -69,12 +69,12 @@ def test_it_asks_for_as_many_attempts_as_there_are_free_slots() -> None:
         assert orchestrator.used_up["poll"].wait(10)
 
     counts = [count for _, count, _ in orchestrator.asked("poll")]
-    # The one on its way to a slot is not free any more, though nobody has said so yet.
+    # A slot that is about to get an attempt is no longer free, though it has not confirmed yet.
     assert counts[:2] == [3, 2]
 
 
 def test_a_slot_whose_attempt_is_on_its_way_is_not_free_a_second_time() -> None:
-    orchestrator = Scripted(poll=[[an_assignment()], [an_assignment("task-2")], []])
+    orchestrator = ScriptedOrchestrator(poll=[[an_assignment()], [an_assignment("task-2")], []])
 
     with polling(orchestrator, ["make"]) as (poller, polled):
         poller.offer(1, taken=0)
@@ -85,8 +85,8 @@ def test_a_slot_whose_attempt_is_on_its_way_is_not_free_a_second_time() -> None:
         assert polled.get(timeout=10) == [an_assignment("task-2")]
 
 
-def test_one_name_is_asked_for_in_long_polls() -> None:
-    orchestrator = Scripted(poll=[[], []])
+def test_a_single_task_name_is_polled_with_long_polls() -> None:
+    orchestrator = ScriptedOrchestrator(poll=[[], []])
 
     with polling(orchestrator, ["make"]) as (poller, _):
         poller.offer(1, taken=0)
@@ -96,7 +96,7 @@ def test_one_name_is_asked_for_in_long_polls() -> None:
 
 
 def test_when_idle_each_round_polls_for_the_name_whose_turn_it_is_and_waits_in_no_poll() -> None:
-    orchestrator = Scripted(poll=[[]] * 12, queued_task_names=[[]])
+    orchestrator = ScriptedOrchestrator(poll=[[]] * 12, queued_task_names=[[]])
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, _):
         poller.offer(1, taken=0)
@@ -109,7 +109,9 @@ def test_when_idle_each_round_polls_for_the_name_whose_turn_it_is_and_waits_in_n
 
 
 def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() -> None:
-    orchestrator = Scripted(poll=[[], [], [], [], [an_assignment()], []], queued_task_names=[["a"], []])
+    orchestrator = ScriptedOrchestrator(
+        poll=[[], [], [], [], [an_assignment()], []], queued_task_names=[["a"], []]
+    )
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, polled):
         poller.offer(1, taken=0)
@@ -120,7 +122,7 @@ def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() 
 
 @pytest.mark.parametrize("error", [OrchestratorError("403 Forbidden"), KeyError("a mistake of ours")])
 def test_where_it_cannot_be_told_what_is_waiting_every_name_is_polled_for(error: Exception) -> None:
-    orchestrator = Scripted(poll=[[]] * 12, queued_task_names=[error])
+    orchestrator = ScriptedOrchestrator(poll=[[]] * 12, queued_task_names=[error])
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, _):
         poller.offer(1, taken=0)
@@ -130,7 +132,7 @@ def test_where_it_cannot_be_told_what_is_waiting_every_name_is_polled_for(error:
 
 
 def test_no_slot_is_free_so_nobody_is_asked_what_is_waiting() -> None:
-    orchestrator = Scripted(poll=[[], [an_assignment()]], queued_task_names=[[]])
+    orchestrator = ScriptedOrchestrator(poll=[[], [an_assignment()]], queued_task_names=[[]])
 
     with polling(orchestrator, ["a", "b"]) as (poller, polled):
         poller.offer(1, taken=0)
@@ -141,7 +143,7 @@ def test_no_slot_is_free_so_nobody_is_asked_what_is_waiting() -> None:
 
 
 def test_while_there_is_work_several_names_are_asked_without_waiting() -> None:
-    orchestrator = Scripted(poll=[[], [an_assignment()], [], [], []], queued_task_names=[[]])
+    orchestrator = ScriptedOrchestrator(poll=[[], [an_assignment()], [], [], []], queued_task_names=[[]])
 
     with polling(orchestrator, ["a", "b"]) as (poller, _):
         poller.offer(9, taken=0)
@@ -151,7 +153,7 @@ def test_while_there_is_work_several_names_are_asked_without_waiting() -> None:
 
 
 def test_a_server_that_is_away_is_asked_again() -> None:
-    orchestrator = Scripted(
+    orchestrator = ScriptedOrchestrator(
         poll=[OrchestratorUnavailable("away"), OrchestratorUnavailable("away"), [an_assignment()], []]
     )
 

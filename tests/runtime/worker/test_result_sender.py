@@ -28,11 +28,18 @@ from perago.runtime.execution_result import (
 )
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.worker.outbox import Outbox
-from tests.support import couriers
-from tests.support.attempts import WORKSPACE, Scripted, an_assignment, an_attempt, snapshot
-from tests.support.couriers import CLAIM, claimed_lake
-from tests.support.lake_work import Work
-from tests.support.ports import refusing
+from tests.support.faults.ports import refusing
+from tests.support.servers import scripted_orchestrator
+from tests.support.servers.scripted_orchestrator import (
+    CLAIM,
+    WORKSPACE,
+    ScriptedOrchestrator,
+    an_assignment,
+    an_attempt,
+    claimed_lake,
+    snapshot,
+)
+from tests.support.worlds.lake_work import Work
 
 ATTEMPT = an_attempt()
 SECRET = "hush-hush"
@@ -50,19 +57,21 @@ def claims(lake: LocalLake) -> list[str]:
     return [branch.name for branch in lake.branches("songs", "perago-claim")]
 
 
-def a_parcel(lake: LocalLake, outcome: Outcome = DONE, *, published: str | None = None) -> PendingResult:
+def a_pending_result(
+    lake: LocalLake, outcome: Outcome = DONE, *, published: str | None = None
+) -> PendingResult:
     publication = Publication("songs", "main", published) if published else None
     return PendingResult("execution", ATTEMPT, outcome, publication, Claim("songs", CLAIM))
 
 
-carrying = partial(couriers.carrying, mask=Masker([SECRET]))
+running_sender = partial(scripted_orchestrator.running_sender, mask=Masker([SECRET]))
 
 
 def test_an_accepted_result_drops_the_claim_and_leaves_the_outbox(lake: LocalLake, tmp_path: Path) -> None:
-    orchestrator = Scripted(complete=[True])
+    orchestrator = ScriptedOrchestrator(complete=[True])
 
-    with carrying(orchestrator, lake, tmp_path) as (sender, delivered):
-        sender.send(a_parcel(lake))
+    with running_sender(orchestrator, lake, tmp_path) as (sender, delivered):
+        sender.send(a_pending_result(lake))
         delivery = delivered.get(timeout=10)
 
     assert delivery.accepted
@@ -75,23 +84,23 @@ def test_a_result_is_in_the_outbox_before_it_is_sent_and_the_claim_is_kept_until
 ) -> None:
     seen: list[Any] = []
 
-    class Watching(Scripted):
+    class Watching(ScriptedOrchestrator):
         def complete(self, *arguments: Any, **keywords: Any) -> bool:
             seen.append((claims(lake), [pending.outcome for pending in Outbox(tmp_path).unsent()]))
             return super().complete(*arguments, **keywords)
 
-    with carrying(Watching(complete=[True]), lake, tmp_path) as (sender, delivered):
-        sender.send(a_parcel(lake))
+    with running_sender(Watching(complete=[True]), lake, tmp_path) as (sender, delivered):
+        sender.send(a_pending_result(lake))
         delivered.get(timeout=10)
 
     assert seen == [([CLAIM], [DONE])]
 
 
 def test_a_result_is_sent_again_until_the_server_answers(lake: LocalLake, tmp_path: Path) -> None:
-    orchestrator = Scripted(complete=[AWAY, AWAY, AWAY, True])
+    orchestrator = ScriptedOrchestrator(complete=[AWAY, AWAY, AWAY, True])
 
-    with carrying(orchestrator, lake, tmp_path) as (sender, delivered):
-        sender.send(a_parcel(lake))
+    with running_sender(orchestrator, lake, tmp_path) as (sender, delivered):
+        sender.send(a_pending_result(lake))
         assert delivered.get(timeout=10).accepted
 
     assert orchestrator.asked("complete") == [DONE] * 4
@@ -101,8 +110,8 @@ def test_a_result_is_sent_again_until_the_server_answers(lake: LocalLake, tmp_pa
 def test_a_result_that_is_not_accepted_is_said_and_given_up(
     lake: LocalLake, tmp_path: Path, answer: Any
 ) -> None:
-    with carrying(Scripted(complete=[answer]), lake, tmp_path) as (sender, delivered):
-        sender.send(a_parcel(lake))
+    with running_sender(ScriptedOrchestrator(complete=[answer]), lake, tmp_path) as (sender, delivered):
+        sender.send(a_pending_result(lake))
         delivery = delivered.get(timeout=10)
 
     assert not delivery.accepted
@@ -113,10 +122,10 @@ def test_a_result_that_is_not_accepted_is_said_and_given_up(
 def test_a_result_that_the_server_refuses_becomes_a_failure_that_says_so(
     lake: LocalLake, tmp_path: Path
 ) -> None:
-    orchestrator = Scripted(complete=[OrchestratorRefused("too large"), True])
+    orchestrator = ScriptedOrchestrator(complete=[OrchestratorRefused("too large"), True])
 
-    with carrying(orchestrator, lake, tmp_path) as (sender, delivered):
-        sender.send(a_parcel(lake))
+    with running_sender(orchestrator, lake, tmp_path) as (sender, delivered):
+        sender.send(a_pending_result(lake))
         delivery = delivered.get(timeout=10)
 
     assert delivery.accepted
@@ -124,17 +133,20 @@ def test_a_result_that_the_server_refuses_becomes_a_failure_that_says_so(
 
 
 def test_a_refused_failure_is_given_up(lake: LocalLake, tmp_path: Path) -> None:
-    with carrying(Scripted(complete=[OrchestratorRefused("no")]), lake, tmp_path) as (sender, delivered):
-        sender.send(a_parcel(lake, Outcome("FAILED", reason="it failed")))
+    with running_sender(ScriptedOrchestrator(complete=[OrchestratorRefused("no")]), lake, tmp_path) as (
+        sender,
+        delivered,
+    ):
+        sender.send(a_pending_result(lake, Outcome("FAILED", reason="it failed")))
 
         assert not delivered.get(timeout=10).accepted
 
 
 def test_a_long_reason_is_shortened(lake: LocalLake, tmp_path: Path) -> None:
-    orchestrator = Scripted(complete=[True])
+    orchestrator = ScriptedOrchestrator(complete=[True])
 
-    with carrying(orchestrator, lake, tmp_path, reason_limit=40) as (sender, delivered):
-        sender.send(a_parcel(lake, Outcome("FAILED", reason="a first line" + " long" * 100)))
+    with running_sender(orchestrator, lake, tmp_path, reason_limit=40) as (sender, delivered):
+        sender.send(a_pending_result(lake, Outcome("FAILED", reason="a first line" + " long" * 100)))
         delivered.get(timeout=10)
 
     assert orchestrator.asked("complete")[0].reason == "a first line long … long long long"
@@ -143,14 +155,14 @@ def test_a_long_reason_is_shortened(lake: LocalLake, tmp_path: Path) -> None:
 def test_no_secret_of_a_failure_reaches_the_outbox_or_the_server(lake: LocalLake, tmp_path: Path) -> None:
     kept: list[str] = []
 
-    class Watching(Scripted):
+    class Watching(ScriptedOrchestrator):
         def complete(self, *arguments: Any, **keywords: Any) -> bool:
             kept.extend(file.read_text() for file in (tmp_path / "outbox").iterdir())
             return super().complete(*arguments, **keywords)
 
     orchestrator = Watching(complete=[True])
-    with carrying(orchestrator, lake, tmp_path) as (sender, delivered):
-        sender.send(a_parcel(lake, Outcome("FAILED", reason=f"ValueError: {SECRET}")))
+    with running_sender(orchestrator, lake, tmp_path) as (sender, delivered):
+        sender.send(a_pending_result(lake, Outcome("FAILED", reason=f"ValueError: {SECRET}")))
         delivered.get(timeout=10)
 
     assert orchestrator.asked("complete")[0].reason == "ValueError: ***"
@@ -159,19 +171,19 @@ def test_no_secret_of_a_failure_reaches_the_outbox_or_the_server(lake: LocalLake
 
 
 def test_no_secret_in_the_servers_answer_to_a_result_is_sent_back(lake: LocalLake, tmp_path: Path) -> None:
-    orchestrator = Scripted(complete=[OrchestratorRefused(f"no: {SECRET}"), True])
-    with carrying(orchestrator, lake, tmp_path) as (sender, delivered):
-        sender.send(a_parcel(lake))
+    orchestrator = ScriptedOrchestrator(complete=[OrchestratorRefused(f"no: {SECRET}"), True])
+    with running_sender(orchestrator, lake, tmp_path) as (sender, delivered):
+        sender.send(a_pending_result(lake))
         delivered.get(timeout=10)
 
     assert orchestrator.asked("complete")[1].reason == "the result was refused: no: ***"
 
 
 def test_no_secret_that_an_earlier_worker_has_kept_is_sent(lake: LocalLake, tmp_path: Path) -> None:
-    orchestrator = Scripted(current=[snapshot(ATTEMPT)], complete=[True])
+    orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT)], complete=[True])
 
     assert resume(
-        a_parcel(lake, Outcome("FAILED", reason=f"it said {SECRET}")), orchestrator, lake, tmp_path
+        a_pending_result(lake, Outcome("FAILED", reason=f"it said {SECRET}")), orchestrator, lake, tmp_path
     ).accepted
 
     assert orchestrator.asked("complete")[0].reason == "it said ***"
@@ -182,7 +194,7 @@ def test_no_secret_that_an_earlier_worker_has_kept_is_sent(lake: LocalLake, tmp_
 
 def resume(pending: PendingResult, orchestrator: Any, lake: Any, root: Path) -> DeliveryResult:
     Outbox(root).put(pending)
-    with carrying(orchestrator, lake, root) as (sender, delivered):
+    with running_sender(orchestrator, lake, root) as (sender, delivered):
         [found] = sender.outbox.unsent()
         assert found == pending
         sender.resume(found)
@@ -192,8 +204,8 @@ def resume(pending: PendingResult, orchestrator: Any, lake: Any, root: Path) -> 
 def test_a_result_left_behind_is_sent_while_its_attempt_is_current_and_its_commit_the_head(
     lake: LocalLake, tmp_path: Path
 ) -> None:
-    pending = a_parcel(lake, published=lake.head("songs", "main").id)
-    orchestrator = Scripted(current=[AWAY, snapshot(ATTEMPT)], complete=[AWAY, True])
+    pending = a_pending_result(lake, published=lake.head("songs", "main").id)
+    orchestrator = ScriptedOrchestrator(current=[AWAY, snapshot(ATTEMPT)], complete=[AWAY, True])
 
     assert resume(pending, orchestrator, lake, tmp_path).accepted
 
@@ -202,9 +214,9 @@ def test_a_result_left_behind_is_sent_while_its_attempt_is_current_and_its_commi
 
 
 def test_a_result_left_behind_that_published_nothing_needs_no_head(lake: LocalLake, tmp_path: Path) -> None:
-    orchestrator = Scripted(current=[snapshot(ATTEMPT)], complete=[True])
+    orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT)], complete=[True])
 
-    assert resume(a_parcel(lake), orchestrator, refusing(lake, "head"), tmp_path).accepted
+    assert resume(a_pending_result(lake), orchestrator, refusing(lake, "head"), tmp_path).accepted
 
 
 @pytest.mark.parametrize(
@@ -214,9 +226,9 @@ def test_a_result_left_behind_that_published_nothing_needs_no_head(lake: LocalLa
 def test_a_result_left_behind_by_an_attempt_that_is_over_is_dropped(
     lake: LocalLake, tmp_path: Path, found: Any
 ) -> None:
-    orchestrator = Scripted(current=[found], complete=[AssertionError("sent")])
+    orchestrator = ScriptedOrchestrator(current=[found], complete=[AssertionError("sent")])
 
-    delivery = resume(a_parcel(lake), orchestrator, lake, tmp_path)
+    delivery = resume(a_pending_result(lake), orchestrator, lake, tmp_path)
 
     assert not delivery.accepted
     assert claims(lake) == []
@@ -226,9 +238,9 @@ def test_a_result_left_behind_by_an_attempt_that_is_over_is_dropped(
 def test_a_result_left_behind_whose_commit_is_not_the_head_any_more_is_dropped_and_its_claim_kept(
     lake: LocalLake, tmp_path: Path
 ) -> None:
-    orchestrator = Scripted(current=[snapshot(ATTEMPT)], complete=[AssertionError("sent")])
+    orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT)], complete=[AssertionError("sent")])
 
-    delivery = resume(a_parcel(lake, published="c" * 64), orchestrator, lake, tmp_path)
+    delivery = resume(a_pending_result(lake, published="c" * 64), orchestrator, lake, tmp_path)
 
     assert not delivery.accepted
     assert "c" * 64 in delivery.reason
@@ -237,7 +249,7 @@ def test_a_result_left_behind_whose_commit_is_not_the_head_any_more_is_dropped_a
 
 def test_a_result_left_behind_waits_for_a_lake_that_is_away(lake: LocalLake, tmp_path: Path) -> None:
     head = lake.head("songs", "main").id
-    orchestrator = Scripted(current=[snapshot(ATTEMPT)], complete=[True])
+    orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT)], complete=[True])
     asked: list[int] = []
 
     class Away:
@@ -249,17 +261,17 @@ def test_a_result_left_behind_waits_for_a_lake_that_is_away(lake: LocalLake, tmp
 
         drop_branch = lake.drop_branch
 
-    assert resume(a_parcel(lake, published=head), orchestrator, Away(), tmp_path).accepted
+    assert resume(a_pending_result(lake, published=head), orchestrator, Away(), tmp_path).accepted
 
 
 def test_a_result_left_behind_whose_branch_is_gone_is_dropped(lake: LocalLake, tmp_path: Path) -> None:
-    orchestrator = Scripted(current=[snapshot(ATTEMPT)], complete=[AssertionError("sent")])
+    orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT)], complete=[AssertionError("sent")])
     gone = refusing(lake, "head", error=LakeNotFound("no branch main"))
 
-    assert not resume(a_parcel(lake, published="c" * 64), orchestrator, gone, tmp_path).accepted
+    assert not resume(a_pending_result(lake, published="c" * 64), orchestrator, gone, tmp_path).accepted
 
 
-# --- what a parcel says ------------------------------------------------------------------------------------------
+# --- pending results ----------------------------------------------------------------------------------------------
 
 
 def settled(ref: str) -> ExecutionResult:
@@ -296,7 +308,7 @@ def test_a_result_that_a_killed_worker_was_writing_is_none_and_goes(tmp_path: Pa
 
 
 def moved_away(work: Work) -> None:
-    """Somebody moves the branch off the publication."""
+    """Move the branch off the publication, as another user."""
     below = work.lake.head("songs", "main").first_parent
     work.stage("side", below or "", {"else": b"1"})
     work.lake.relocate("songs", "main", "side", work.head(), 60)
@@ -311,11 +323,11 @@ class TestATaskThatRebases:
         published = work.commit("main", {"mine/a": b"1", "plays": b"1"})
         after(work)
         kept = Publication("songs", "main", published, ("mine/", "plays"))
-        orchestrator = Scripted(current=[snapshot(ATTEMPT)], complete=[True])
+        orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT)], complete=[True])
         Outbox(root).put(PendingResult("execution", ATTEMPT, DONE, kept, Claim("songs", CLAIM)))
         [pending] = Outbox(root).unsent()
         assert pending.publication == kept
-        with carrying(orchestrator, lake, root) as (sender, delivered):
+        with running_sender(orchestrator, lake, root) as (sender, delivered):
             sender.resume(pending)
             return delivered.get(timeout=30)
 
@@ -329,7 +341,9 @@ class TestATaskThatRebases:
         ],
         ids=["nobody", "elsewhere", "there and back", "actions"],
     )
-    def test_it_is_sent(self, lake: LocalLake, tmp_path: Path, after: Callable[[Work], object]) -> None:
+    def test_a_result_that_still_stands_is_sent(
+        self, lake: LocalLake, tmp_path: Path, after: Callable[[Work], object]
+    ) -> None:
         assert self.resumed(lake, tmp_path, Work(lake, "songs", tmp_path / "files"), after).accepted
 
     @pytest.mark.parametrize(
@@ -341,7 +355,7 @@ class TestATaskThatRebases:
         ],
         ids=["in a folder", "at a path", "off the branch"],
     )
-    def test_it_is_not_and_the_claim_stays(
+    def test_a_result_that_no_longer_stands_is_not_sent_and_its_claim_stays(
         self, lake: LocalLake, tmp_path: Path, after: Callable[[Work], object], told: str
     ) -> None:
         delivery = self.resumed(lake, tmp_path, Work(lake, "songs", tmp_path / "files"), after)

@@ -1,4 +1,4 @@
-"""A worker that cannot work stops polling, says why, tries by itself, and goes on when that works."""
+"""A worker that cannot work stops polling, reports why, probes by itself, and continues when a probe succeeds."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from perago.runtime.observe.health import HealthState, check
 from perago.runtime.worker.inbox import Inbox
 from perago.runtime.worker.job_scheduler import Job
 from perago.runtime.worker.self_check import IN_A_ROW, SelfCheck, ask_lake, probe_worker
-from tests.support.clock import eventually
-from tests.support.inboxes import HandledAtOnce
-from tests.support.ports import refusing
-from tests.support.proxy import Fault, fault_proxy
-from tests.support.sites import Site
+from tests.support.faults.ports import refusing
+from tests.support.faults.proxy import Fault, fault_proxy
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.inboxes import HandledAtOnce
+from tests.support.worlds.worker_world import WorkerWorld
 
 REAL_ONLY = pytest.mark.parametrize(
-    "site", [pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])], indirect=True
+    "world", [pytest.param("real", marks=[pytest.mark.servers, pytest.mark.slow])], indirect=True
 )
 DONE = ExecutionResult(Outcome("COMPLETED"), step="publish")
 
@@ -36,7 +36,7 @@ def failed(
 
 
 class Chores:
-    """A timetable whose one job the test runs."""
+    """A job scheduler with one job, which the test runs."""
 
     def __init__(self) -> None:
         self.pauses: list[float] = []
@@ -55,7 +55,7 @@ class Chores:
         job()
 
 
-class World:
+class Setup:
     """A worker's fitness, and what it depends on."""
 
     def __init__(self) -> None:
@@ -77,103 +77,103 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def setup() -> Setup:
+    return Setup()
 
 
-def test_a_few_failures_in_a_row_for_its_own_reasons_make_a_worker_unfit(world: World) -> None:
-    world.end(*[failed()] * (IN_A_ROW - 1))
-    assert world.self_check.fit
-    assert check(world.health_state).healthy
+def test_a_few_failures_in_a_row_for_its_own_reasons_pause_a_worker(setup: Setup) -> None:
+    setup.end(*[failed()] * (IN_A_ROW - 1))
+    assert setup.self_check.fit
+    assert check(setup.health_state).healthy
 
-    world.end(failed())
+    setup.end(failed())
 
-    assert not world.self_check.fit
-    assert check(world.health_state).reasons == ("the worker cannot work, and does not poll: who are you?",)
+    assert not setup.self_check.fit
+    assert check(setup.health_state).reasons == ("the worker cannot work, and does not poll: who are you?",)
 
 
 @pytest.mark.parametrize(
     "ending", [DONE, failed("ValueError", own=None, step="body"), failed("refused", own=None, step="publish")]
 )
 def test_an_attempt_that_got_past_its_first_call_shows_that_the_worker_can_work(
-    world: World, ending: ExecutionResult
+    setup: Setup, ending: ExecutionResult
 ) -> None:
-    world.end(failed(), failed(), ending, failed(), failed())
+    setup.end(failed(), failed(), ending, failed(), failed())
 
-    assert world.self_check.fit
-
-
-def test_an_attempt_without_a_workspace_and_one_with_a_wrong_input_show_nothing(world: World) -> None:
-    world.end(failed(), failed())
-    world.end(DONE, has_workspace=False)
-    world.end(failed("no such repository", own=None))
-    world.end(failed())
-
-    assert not world.self_check.fit
+    assert setup.self_check.fit
 
 
-def test_any_number_of_failures_that_are_not_its_own_leave_it_fit(world: World) -> None:
-    world.end(*[failed("no such repository", own=None)] * 10)
+def test_an_attempt_without_a_workspace_and_one_with_a_wrong_input_do_not_count(setup: Setup) -> None:
+    setup.end(failed(), failed())
+    setup.end(DONE, has_workspace=False)
+    setup.end(failed("no such repository", own=None))
+    setup.end(failed())
 
-    assert world.self_check.fit
-    assert world.chores.pauses == []
+    assert not setup.self_check.fit
 
 
-def test_it_tries_by_itself_with_growing_pauses_and_says_what_it_finds(world: World) -> None:
-    world.end(*[failed()] * IN_A_ROW)
+def test_any_number_of_failures_that_are_not_its_own_leave_the_worker_polling(setup: Setup) -> None:
+    setup.end(*[failed("no such repository", own=None)] * 10)
+
+    assert setup.self_check.fit
+    assert setup.chores.pauses == []
+
+
+def test_a_paused_worker_probes_with_growing_delays_and_reports_the_error(setup: Setup) -> None:
+    setup.end(*[failed()] * IN_A_ROW)
     for _ in range(8):
-        world.chores.run()
+        setup.chores.run()
 
-    assert world.chores.pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
-    assert check(world.health_state).reasons == ("the worker cannot work, and does not poll: still not",)
-
-
-def test_it_polls_again_when_its_own_try_works(world: World) -> None:
-    world.end(*[failed()] * IN_A_ROW)
-    world.trouble = None
-
-    world.chores.run()
-
-    assert world.self_check.fit
-    assert check(world.health_state).healthy
-    assert world.chores.job is None
+    assert setup.chores.pauses == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    assert check(setup.health_state).reasons == ("the worker cannot work, and does not poll: still not",)
 
 
-def test_after_a_try_that_worked_one_more_failure_is_enough_and_the_pause_is_longer(world: World) -> None:
-    world.trouble = None
-    world.end(*[failed()] * IN_A_ROW)
-    world.chores.run()
+def test_a_worker_polls_again_when_its_probe_succeeds(setup: Setup) -> None:
+    setup.end(*[failed()] * IN_A_ROW)
+    setup.trouble = None
 
-    world.end(failed())
+    setup.chores.run()
 
-    assert not world.self_check.fit
-    assert world.chores.pauses == [5, 10]
-
-
-def test_an_attempt_that_worked_forgives_all(world: World) -> None:
-    world.trouble = None
-    world.end(*[failed()] * IN_A_ROW)
-    world.chores.run()
-
-    world.end(DONE, failed(), failed())
-    assert world.self_check.fit
-
-    world.end(failed())
-    assert world.chores.pauses == [5, 5]
+    assert setup.self_check.fit
+    assert check(setup.health_state).healthy
+    assert setup.chores.job is None
 
 
-def test_failures_of_attempts_that_were_still_in_flight_change_nothing(world: World) -> None:
-    world.end(*[failed()] * (IN_A_ROW + 4))
+def test_after_a_successful_probe_one_more_failure_pauses_the_worker_for_longer(setup: Setup) -> None:
+    setup.trouble = None
+    setup.end(*[failed()] * IN_A_ROW)
+    setup.chores.run()
 
-    assert world.chores.pauses == [5]
+    setup.end(failed())
+
+    assert not setup.self_check.fit
+    assert setup.chores.pauses == [5, 10]
 
 
-def test_a_worker_that_drains_does_not_try_any_more(world: World) -> None:
-    world.end(*[failed()] * (IN_A_ROW - 1))
-    world.self_check.stop()
-    world.end(failed())
+def test_an_attempt_that_worked_forgives_all(setup: Setup) -> None:
+    setup.trouble = None
+    setup.end(*[failed()] * IN_A_ROW)
+    setup.chores.run()
 
-    assert world.chores.job is None
+    setup.end(DONE, failed(), failed())
+    assert setup.self_check.fit
+
+    setup.end(failed())
+    assert setup.chores.pauses == [5, 5]
+
+
+def test_failures_of_attempts_that_were_still_in_flight_change_nothing(setup: Setup) -> None:
+    setup.end(*[failed()] * (IN_A_ROW + 4))
+
+    assert setup.chores.pauses == [5]
+
+
+def test_a_worker_that_drains_does_not_try_any_more(setup: Setup) -> None:
+    setup.end(*[failed()] * (IN_A_ROW - 1))
+    setup.self_check.stop()
+    setup.end(failed())
+
+    assert setup.chores.job is None
 
 
 # --- executors ---------------------------------------------------------------------------------------------------
@@ -191,18 +191,18 @@ def test_a_worker_is_unhealthy_until_its_first_executor_is_ready() -> None:
 
 
 def test_a_slot_whose_executors_never_become_ready_makes_the_worker_unhealthy_until_one_does(
-    world: World,
+    setup: Setup,
 ) -> None:
     for _ in range(IN_A_ROW):
-        assert check(world.health_state).healthy
-        world.self_check.not_ready(1, "ImportError: no module")
+        assert check(setup.health_state).healthy
+        setup.self_check.not_ready(1, "ImportError: no module")
 
-    assert check(world.health_state).reasons == (
+    assert check(setup.health_state).reasons == (
         "executor 1 did not become ready 3 times in a row: ImportError: no module",
     )
-    assert world.self_check.fit, "the other slots go on"
-    world.self_check.ready(1)
-    assert check(world.health_state).healthy
+    assert setup.self_check.fit, "the other slots go on"
+    setup.self_check.ready(1)
+    assert check(setup.health_state).healthy
 
 
 # --- the try -----------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_a_lake_that_answers_and_a_root_that_can_be_written_are_enough(tmp_path:
 
 
 @pytest.mark.parametrize("answer", [LakeNotFound("none"), LakeForbidden("not that one")])
-def test_what_a_lake_says_of_one_repository_is_an_answer(tmp_path: Path, answer: Exception) -> None:
+def test_a_lakes_answer_about_one_repository_means_the_lake_works(tmp_path: Path, answer: Exception) -> None:
     ask_lake(refusing(LocalLake(tmp_path), "head", error=answer))
 
 
@@ -238,21 +238,21 @@ def test_a_root_that_is_full_will_not_do(tmp_path: Path) -> None:
 
 
 @REAL_ONLY
-def test_a_worker_whose_keys_are_refused_burns_three_retries_and_goes_on_when_they_are_taken(
-    site: Site,
+def test_a_worker_with_refused_keys_uses_three_retries_and_continues_when_they_are_accepted(
+    world: WorkerWorld,
 ) -> None:
     refusing_all = Fault("answer", ".", times=0, status=401)
-    with fault_proxy(site.environ["LAKECTL_SERVER_ENDPOINT_URL"], refusing_all) as proxy:
-        worker = site.start_worker(slots=1, LAKECTL_SERVER_ENDPOINT_URL=proxy.url)
+    with fault_proxy(world.environ["LAKECTL_SERVER_ENDPOINT_URL"], refusing_all) as proxy:
+        worker = world.start_worker(slots=1, LAKECTL_SERVER_ENDPOINT_URL=proxy.url)
         # With such keys a worker does not even start: they are taken back while it runs.
-        site.registered()
+        world.registered()
         refusing_all.times = 10**9
-        workflow_id = site.start_workflow({})
+        workflow_id = world.start_workflow({})
         eventually(lambda: "cannot work yet" in worker.said(), "the worker has tried by itself")
-        assert [task.status for task in site.workflow(workflow_id).tasks] == ["FAILED"] * 3 + ["SCHEDULED"]
+        assert [task.status for task in world.workflow(workflow_id).tasks] == ["FAILED"] * 3 + ["SCHEDULED"]
 
         refusing_all.times = 0
 
-        done = site.finished(workflow_id)
+        done = world.finished(workflow_id)
         assert [task.status for task in done.tasks] == ["FAILED"] * 3 + ["COMPLETED"]
         assert worker.drain() == 0

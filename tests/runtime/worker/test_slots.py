@@ -13,8 +13,7 @@ from perago.runtime.worker.inbox import Inbox
 from perago.runtime.worker.local_executor import Processes, describe_exit
 from perago.runtime.worker.slots import Slot
 from perago.settings import load_settings
-from tests.support.attempts import an_assignment
-from tests.support.no_servers import NoServers
+from tests.support.servers.scripted_orchestrator import NoBackend, an_assignment
 
 
 @pytest.fixture
@@ -22,11 +21,11 @@ def slot(tmp_path: Path) -> Slot:
     """A slot whose executor is never really started."""
     leases: Any = None
     task_logs: Any = None
-    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=tmp_path)), (), ())
     return Slot(0, Processes(spec), Inbox(), Executions({}, leases, task_logs))
 
 
-def test_each_death_makes_the_next_start_wait_longer_up_to_30_seconds(slot: Slot) -> None:
+def test_each_executor_death_delays_the_next_start_longer_up_to_30_seconds(slot: Slot) -> None:
     waits = []
     for _ in range(7):
         slot.on_exit(100.0, by_itself=True)
@@ -52,7 +51,7 @@ def test_an_executor_that_was_told_to_leave_is_replaced_at_once(slot: Slot) -> N
     assert slot.start_at == 100.0
 
 
-def test_what_a_dead_executor_may_have_left_is_its_attempt_and_what_it_had_not_cleaned(slot: Slot) -> None:
+def test_a_dead_executor_may_have_left_its_attempt_and_uncleaned_executions(slot: Slot) -> None:
     settled = slot.execution = Execution("settled", an_assignment())
     slot.end_execution("settled", ExecutionResult(Outcome("COMPLETED")))
     running = slot.execution = Execution("running", an_assignment("task-2"))

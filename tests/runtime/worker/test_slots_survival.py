@@ -26,10 +26,9 @@ from perago.runtime.worker.local_executor import Processes, ProcessLink
 from perago.runtime.worker.plan import SlotPool
 from perago.runtime.worker.slots import Slot, Slots
 from perago.settings import load_settings
-from tests.support.attempts import an_assignment
-from tests.support.clock import eventually
-from tests.support.inboxes import HandledAtOnce
-from tests.support.no_servers import NoServers
+from tests.support.servers.scripted_orchestrator import NoBackend, an_assignment
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.inboxes import HandledAtOnce
 
 
 @contextmanager
@@ -56,13 +55,13 @@ def some_slots(folder: Path, count: int) -> tuple[Slots, SimpleQueue[int]]:
 
     leases: Any = None
     task_logs: Any = None
-    spec = ExecutorSpec(NoServers(load_settings({}, root=folder)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=folder)), (), ())
     executions = Executions({}, leases, task_logs)
     return Slots([SlotPool(("make",), count, Processes(spec))], HandledAtOnce(handle), executions), gone
 
 
 def a_link(slot: Slot, pipe: Any, pid: int = 0) -> ProcessLink:
-    """A link over this pipe, to a process that nobody has started as an executor."""
+    """Return a link over this pipe, to a process that is no executor."""
     process: Any = SimpleNamespace(pid=pid)
     return ProcessLink(slot.number, process, pipe, Inbox())
 
@@ -117,7 +116,7 @@ def test_an_attempt_that_cannot_be_handed_over_is_told_and_the_next_one_takes_th
 
 
 def test_an_executor_whose_words_cannot_be_read_is_killed(tmp_path: Path) -> None:
-    """A body that writes into descriptors that are not its own: nobody would hear that its attempt has ended."""
+    """A body that writes into foreign descriptors: the end of its attempt would go unnoticed."""
     slots, gone = some_slots(tmp_path, 1)
     [(slot, _)] = slots.start_due(0.0)
     slots.kill_all()

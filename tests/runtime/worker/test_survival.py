@@ -1,4 +1,4 @@
-"""Nothing that one attempt or one slot meets ends another: full disks, no descriptors, and mistakes of our own."""
+"""A failure in one attempt or slot ends no other: full disks, no descriptors, and internal errors."""
 
 from __future__ import annotations
 
@@ -31,16 +31,21 @@ from perago.runtime.worker.poller import Poller
 from perago.runtime.worker.result_sender import ResultSender
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import load_settings
-from tests.support import steps
-from tests.support.attempts import Scripted, an_assignment, an_attempt, snapshot
-from tests.support.clock import eventually
-from tests.support.disks import spoil
-from tests.support.inboxes import HandledAtOnce, ResultReports
-from tests.support.sites import Site
+from tests.support.faults.disks import spoil
+from tests.support.servers.scripted_orchestrator import (
+    ScriptedOrchestrator,
+    an_assignment,
+    an_attempt,
+    snapshot,
+)
+from tests.support.tasks import steps
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.inboxes import HandledAtOnce, ResultReports
+from tests.support.worlds.worker_world import WorkerWorld
 
 ATTEMPT = an_attempt()
 DONE = Outcome("COMPLETED", output={"result": {}})
-LOCAL_ONLY = pytest.mark.parametrize("site", ["local"], indirect=True)
+LOCAL_ONLY = pytest.mark.parametrize("world", ["local"], indirect=True)
 
 
 # --- the outbox --------------------------------------------------------------------------------------------------
@@ -48,16 +53,16 @@ LOCAL_ONLY = pytest.mark.parametrize("site", ["local"], indirect=True)
 
 @LOCAL_ONLY
 @pytest.mark.slow
-def test_a_worker_whose_outbox_cannot_be_written_sends_its_results_from_memory(site: Site) -> None:
-    worker = site.start_worker(slots=2)
-    go_on = site.folder / "go-on"
-    workflow_id = site.start_workflow({"wait_for": str(go_on)}, {"text": "two"})
-    eventually(site.bodies, "the body runs")
+def test_a_worker_whose_outbox_cannot_be_written_sends_its_results_from_memory(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=2)
+    go_on = world.folder / "go-on"
+    workflow_id = world.start_workflow({"wait_for": str(go_on)}, {"text": "two"})
+    eventually(world.bodies, "the body runs")
 
-    spoil(site.folder / "root" / "workspaces" / "outbox")
+    spoil(world.folder / "root" / "workspaces" / "outbox")
     go_on.touch()
 
-    assert site.finished(workflow_id).status == "COMPLETED"
+    assert world.finished(workflow_id).status == "COMPLETED"
     assert worker.drain() == 0
     assert "is sent from memory" in worker.said()
 
@@ -68,7 +73,7 @@ def test_a_result_that_could_not_be_kept_is_written_as_soon_as_that_works(tmp_pa
     reports = ResultReports()
     mended = threading.Event()
 
-    class Mending(Scripted):
+    class Mending(ScriptedOrchestrator):
         def complete(self, *arguments: Any, **keywords: Any) -> bool:
             if not mended.is_set():
                 (tmp_path / "outbox").unlink()
@@ -98,7 +103,7 @@ def test_a_result_that_cannot_leave_the_outbox_is_delivered_all_the_same(tmp_pat
         def drop(self, execution_id: str) -> None:
             raise OSError("read-only file system")
 
-    orchestrator: Any = Scripted(complete=[True])
+    orchestrator: Any = ScriptedOrchestrator(complete=[True])
     with JobScheduler("test", threads=1) as table:
         sender = ResultSender(
             *(orchestrator, None, Unwilling(tmp_path), table, "worker", 500),  # type: ignore[arg-type]
@@ -123,7 +128,7 @@ def test_a_reason_with_half_a_character_is_kept_and_found_again(tmp_path: Path) 
 
 def test_a_result_that_cannot_be_written_down_at_all_is_sent_from_memory(tmp_path: Path) -> None:
     reports = ResultReports()
-    orchestrator: Any = Scripted(complete=[True])
+    orchestrator: Any = ScriptedOrchestrator(complete=[True])
     with JobScheduler("test", threads=1) as table:
         sender = ResultSender(
             *(orchestrator, None, Outbox(tmp_path), table, "worker", 500),  # type: ignore[arg-type]
@@ -143,7 +148,7 @@ def test_an_outbox_that_cannot_be_read_is_empty(tmp_path: Path) -> None:
     assert list(Outbox(tmp_path).unsent()) == []
 
 
-def test_what_is_in_the_way_in_the_outbox_harms_no_other_result(tmp_path: Path) -> None:
+def test_a_file_in_the_way_in_the_outbox_harms_no_other_result(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path)
     outbox.put(PendingResult("good", ATTEMPT, DONE))
     (tmp_path / "outbox" / ".folder.tmp").mkdir()
@@ -152,7 +157,7 @@ def test_what_is_in_the_way_in_the_outbox_harms_no_other_result(tmp_path: Path) 
     assert [pending.execution_id for pending in outbox.unsent()] == ["good"]
 
 
-# --- mistakes of our own -----------------------------------------------------------------------------------------
+# --- internal errors ---------------------------------------------------------------------------------------------
 
 
 def test_a_message_whose_handling_fails_keeps_none_of_the_others_from_being_handled() -> None:
@@ -168,10 +173,10 @@ def test_a_message_whose_handling_fails_keeps_none_of_the_others_from_being_hand
     assert made == ["one", "two"]
 
 
-def test_a_broker_polls_on_after_an_error_that_nobody_expected() -> None:
+def test_a_poller_continues_after_an_unexpected_error() -> None:
     polled: SimpleQueue[Sequence[Assignment]] = SimpleQueue()
     ended = threading.Event()
-    orchestrator: Any = Scripted(poll=[MemoryError(), [an_assignment()], []])
+    orchestrator: Any = ScriptedOrchestrator(poll=[MemoryError(), [an_assignment()], []])
 
     def handle(message: Message) -> None:
         if isinstance(message, Polled):
@@ -194,7 +199,9 @@ def test_a_lease_is_extended_at_its_next_beat_after_an_error_that_nobody_expecte
     """Not after the five seconds of a job that failed: the lease would be gone by then."""
     failed = threading.Event()
     trouble = [MemoryError(), MemoryError(), snapshot(ATTEMPT)]
-    orchestrator: Any = Scripted(current=trouble, extend_lease=[OSError(24, "no"), OSError(24, "no"), None])
+    orchestrator: Any = ScriptedOrchestrator(
+        current=trouble, extend_lease=[OSError(24, "no"), OSError(24, "no"), None]
+    )
 
     with LeaseKeeper(orchestrator, "worker", HandledAtOnce(lambda _: failed.set())) as leases:
         leases.keep("execution", ATTEMPT, 0.01)
@@ -206,37 +213,37 @@ def test_a_lease_is_extended_at_its_next_beat_after_an_error_that_nobody_expecte
 
 @LOCAL_ONLY
 @pytest.mark.slow
-def test_an_onlooker_that_fails_ends_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_listener_ends_nothing(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor in this process; every event that it tells of is answered with an error."""
-    monkeypatch.setenv("TEST_NOTES", str(site.notes))
+    monkeypatch.setenv("TEST_NOTES", str(world.notes))
     target = str(Path(steps.__file__))
-    settings = load_settings({}, root=site.root)
+    settings = load_settings({}, root=world.root)
     tasks = load_tasks([target])
-    site.suffix = "here"
-    site.orchestrator.register_taskdefs([build_taskdef(task) for task in tasks])
-    workflow_id = site.start_workflow({})
+    world.suffix = "here"
+    world.orchestrator.register_taskdefs([build_taskdef(task) for task in tasks])
+    workflow_id = world.start_workflow({})
     plan = assemble_worker(Embedded(settings), [target], tasks, slots=1)
 
     def look_on(event: Event) -> None:
         raise BrokenPipeError(event.kind)
 
-    worker = Supervisor(plan, site.orchestrator, site.lake)
+    worker = Supervisor(plan, world.orchestrator, world.lake)
 
-    code = worker.run(until=lambda: not site.workflow(workflow_id).running, on_event=look_on)
+    code = worker.run(until=lambda: not world.workflow(workflow_id).running, on_event=look_on)
 
     assert code == 0
-    assert site.workflow(workflow_id).status == "COMPLETED"
+    assert world.workflow(workflow_id).status == "COMPLETED"
 
 
 @LOCAL_ONLY
 @pytest.mark.slow
 def test_a_worker_says_that_it_is_healthy_only_while_a_signal_drains_it(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The supervisor in this process, from before it runs until it is healthy."""
-    monkeypatch.setenv("TEST_NOTES", str(site.notes))
+    monkeypatch.setenv("TEST_NOTES", str(world.notes))
     target = str(Path(steps.__file__))
-    settings = load_settings({}, root=site.root)
+    settings = load_settings({}, root=world.root)
     plan = assemble_worker(Embedded(settings), [target], load_tasks([target]), slots=1)
     default = signal.getsignal(signal.SIGTERM)
     seen: list[tuple[bool, bool]] = []
@@ -246,7 +253,7 @@ def test_a_worker_says_that_it_is_healthy_only_while_a_signal_drains_it(
         seen.append((healthy, handled))
         return healthy
 
-    worker = Supervisor(plan, site.orchestrator, site.lake)
+    worker = Supervisor(plan, world.orchestrator, world.lake)
     before = look(worker.health_state)
 
     code = worker.run(until=lambda: look(worker.health_state))

@@ -12,8 +12,8 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import AttemptRecord, parse_record, record_line
 from perago.runtime.observe.events import Event
 from perago.runtime.worker.task_logs import BATCH_LINES, TaskLogs
-from tests.support.clock import eventually
-from tests.support.inboxes import HandledAtOnce
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.inboxes import HandledAtOnce
 
 PATIENCE = 10.0
 RECORD = record_line(AttemptRecord("e1", "COMPLETED"))
@@ -43,7 +43,7 @@ class Server:
         self.lines.setdefault(attempt.task_id, []).extend(lines)
 
 
-def test_what_is_left_is_sent_when_an_execution_is_done() -> None:
+def test_remaining_lines_are_sent_when_an_execution_is_done() -> None:
     server = Server()
 
     with TaskLogs(server.log, interval=3600) as logs:
@@ -80,7 +80,7 @@ def test_many_lines_go_in_few_calls() -> None:
     assert server.lines["t1"] == [str(number) for number in range(BATCH_LINES + 1)]
 
 
-def test_nobody_waits_for_a_slow_server() -> None:
+def test_adding_lines_does_not_wait_for_a_slow_server() -> None:
     server = Server()
     server.open.clear()
 
@@ -162,7 +162,7 @@ def test_a_body_that_prints_all_the_time_holds_up_no_record() -> None:
     assert server.calls < 10
 
 
-def test_nobody_waits_for_a_record() -> None:
+def test_adding_a_record_does_not_wait_for_the_server() -> None:
     server = Server()
     server.open.clear()
 
@@ -178,7 +178,7 @@ def test_nobody_waits_for_a_record() -> None:
     assert server.lines == {"t1": [RECORD], "t2": [RECORD]}
 
 
-def test_who_leaves_does_not_wait_for_a_dead_server_once_for_each_record() -> None:
+def test_closing_waits_for_a_dead_server_once_and_not_for_each_record() -> None:
     server = Server()
     server.open.clear()
 
@@ -188,7 +188,7 @@ def test_who_leaves_does_not_wait_for_a_dead_server_once_for_each_record() -> No
             logs.finish(f"e{number}", record=RECORD)
         assert server.called.wait(PATIENCE)
         server.broken += [OrchestratorUnavailable("away")] * 5
-        # The first call is held until it was told to leave.
+        # The first call is held until closing has begun.
         leaving = threading.Thread(
             target=lambda: eventually(lambda: logs._stopped, "left") and server.open.set()
         )
@@ -212,7 +212,7 @@ def test_a_body_cannot_print_a_record(before: str) -> None:
     assert line == f"{before} {RECORD}"
 
 
-def test_whoever_looks_on_gets_each_line_of_an_execution_and_its_record_at_once() -> None:
+def test_a_listener_gets_each_line_of_an_execution_and_its_record_at_once() -> None:
     server, seen = Server(), list[tuple[str, str, str]]()
 
     def handle(event: Event) -> None:

@@ -9,100 +9,104 @@ import pytest
 
 from perago.protocol.attempt_record import parse_record
 from tests.runtime.conftest import PRODUCTION, REAL
-from tests.support.clock import eventually
-from tests.support.processes import is_running
-from tests.support.sites import Site
+from tests.support.processes.processes import is_running
+from tests.support.worlds.clock import eventually
+from tests.support.worlds.worker_world import WorkerWorld
 
 LEFT = ["leave a session", "leave a daemon"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("site", ["local", REAL, PRODUCTION], indirect=True)
-def test_a_workflow_of_three_steps_completes_with_refs_chained_from_step_to_step(site: Site) -> None:
-    before = site.head().id
-    worker = site.start_worker()
+@pytest.mark.parametrize("world", ["local", REAL, PRODUCTION], indirect=True)
+def test_a_workflow_of_three_steps_completes_with_refs_chained_from_step_to_step(world: WorkerWorld) -> None:
+    before = world.head().id
+    worker = world.start_worker()
 
-    done = site.finished(site.start_workflow({"text": "one"}, {"text": "two"}, {"text": "three"}))
+    done = world.finished(world.start_workflow({"text": "one"}, {"text": "two"}, {"text": "three"}))
 
     assert done.status == "COMPLETED", done.reason
     commits = [before, *(task.output["workspace"]["ref"] for task in done.tasks)]
     assert [task.input["workspace"]["ref"] for task in done.tasks] == commits[:-1]
-    assert [commit.id for commit in site.history()[:4]] == list(reversed(commits))
-    assert site.files().keys() == {"data/input.txt", "data/one.txt", "data/two.txt", "data/three.txt"}
+    assert [commit.id for commit in world.history()[:4]] == list(reversed(commits))
+    assert world.files().keys() == {"data/input.txt", "data/one.txt", "data/two.txt", "data/three.txt"}
     assert worker.drain() == 0
-    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+    assert (world.workdirs(), world.branches(), world.outbox()) == ([], [], [])
 
 
 @pytest.mark.slow
-def test_what_a_body_prints_is_in_the_task_log_before_its_result_is_known(site: Site) -> None:
-    site.start_worker(slots=1)
+def test_a_bodys_output_is_in_the_task_log_before_its_result_is_known(world: WorkerWorld) -> None:
+    world.start_worker(slots=1)
 
-    done = site.finished(site.start_workflow({"do": "print"}))
+    done = world.finished(world.start_workflow({"do": "print"}))
 
-    lines = eventually(lambda: site.task_log(done.tasks[0].task_id), "the log is there")
+    lines = eventually(lambda: world.task_log(done.tasks[0].task_id), "the log is there")
     assert "printed by the body made" in lines
     assert "printed past Python" in lines
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("site", ["local", REAL, PRODUCTION], indirect=True)
-def test_a_nul_in_a_reason_or_a_line_is_written_out_and_one_in_a_result_is_refused(site: Site) -> None:
+@pytest.mark.parametrize("world", ["local", REAL, PRODUCTION], indirect=True)
+def test_a_nul_in_a_reason_or_a_line_is_written_out_and_one_in_a_result_is_refused(
+    world: WorkerWorld,
+) -> None:
     """PostgreSQL keeps no U+0000: Conductor on it would answer 500, and the workflow would hang."""
-    site.start_worker(slots=1)
+    world.start_worker(slots=1)
 
-    said = site.finished(site.start_workflow({"do": "say NUL"}))
-    returned = site.finished(site.start_workflow({"do": "return NUL"}))
+    said = world.finished(world.start_workflow({"do": "say NUL"}))
+    returned = world.finished(world.start_workflow({"do": "return NUL"}))
 
     assert (said.status, len(said.tasks)) == ("FAILED", 1)
     assert r"a \x00 byte" in (said.tasks[0].reason or "")
-    lines = eventually(lambda: site.task_log(said.tasks[0].task_id), "the log is there")
+    lines = eventually(lambda: world.task_log(said.tasks[0].task_id), "the log is there")
     shown = [line.replace("\0", r"\x00") for line in lines]
     assert shown[shown.index("before") :][:3] == ["before", r"a\x00b", "after"]
-    assert site.kind == "local" or not any("\0" in line for line in lines)
+    assert world.kind == "local" or not any("\0" in line for line in lines)
     assert returned.status == "FAILED"
     assert "result.said holds U+0000" in (returned.tasks[0].reason or "")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("site", ["local"], indirect=True)
+@pytest.mark.parametrize("world", ["local"], indirect=True)
 @pytest.mark.parametrize("do", ["fork and return", "fork and raise"])
-def test_a_fork_of_the_body_that_comes_back_is_no_second_executor(site: Site, do: str) -> None:
-    before = site.head().id
-    site.start_worker(slots=1)
+def test_a_fork_of_the_body_that_comes_back_is_no_second_executor(world: WorkerWorld, do: str) -> None:
+    before = world.head().id
+    world.start_worker(slots=1)
 
-    done = site.finished(site.start_workflow({"text": "a", "do": do}, {"text": "b"}))
+    done = world.finished(world.start_workflow({"text": "a", "do": do}, {"text": "b"}))
 
     assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 2
     assert [task.output["result"] for task in done.tasks] == [{"said": "a"}, {"said": "b"}]
-    assert len(site.noted("forked")) == 1
-    assert [commit.id for commit in site.history()].index(before) == 2
-    assert len(set(site.noted("body"))) == 1, "one executor ran both"
+    assert len(world.noted("forked")) == 1
+    assert [commit.id for commit in world.history()].index(before) == 2
+    assert len(set(world.noted("body"))) == 1, "one executor ran both"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("site", ["local"], indirect=True)
+@pytest.mark.parametrize("world", ["local"], indirect=True)
 @pytest.mark.parametrize("do", LEFT)
-def test_what_a_body_leaves_in_a_session_of_its_own_is_noticed_and_ended(site: Site, do: str) -> None:
-    worker = site.start_worker(slots=1)
+def test_a_process_that_a_body_leaves_in_a_new_session_is_found_and_ended(
+    world: WorkerWorld, do: str
+) -> None:
+    worker = world.start_worker(slots=1)
 
-    done = site.finished(site.start_workflow({"do": do}))
+    done = world.finished(world.start_workflow({"do": do}))
 
-    [left] = site.noted("left")
+    [left] = world.noted("left")
     assert (done.tasks[0].status, done.tasks[0].retry_count) == ("COMPLETED", 0)
     eventually(lambda: not is_running(left), "it is ended")
     eventually(lambda: "is replaced: the task left a program running" in worker.said(), "the log says so")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("site", ["local"], indirect=True)
+@pytest.mark.parametrize("world", ["local"], indirect=True)
 @pytest.mark.parametrize("killed", ["worker", "executor"])
 @pytest.mark.parametrize("do", LEFT)
-def test_what_a_body_has_started_in_a_session_of_its_own_does_not_survive_a_kill(
-    site: Site, do: str, killed: str
+def test_a_process_that_a_body_started_in_a_new_session_does_not_survive_a_kill(
+    world: WorkerWorld, do: str, killed: str
 ) -> None:
-    worker = site.start_worker(slots=1)
-    site.start_workflow({"do": do, "seconds": 60})
-    [left] = eventually(lambda: site.noted("left"), "the body has started it")
+    worker = world.start_worker(slots=1)
+    world.start_workflow({"do": do, "seconds": 60})
+    [left] = eventually(lambda: world.noted("left"), "the body has started it")
 
     os.kill(worker.process.pid if killed == "worker" else worker.executors()[0], signal.SIGKILL)
 
@@ -110,11 +114,13 @@ def test_what_a_body_has_started_in_a_session_of_its_own_does_not_survive_a_kill
 
 
 @pytest.mark.slow
-def test_what_a_body_does_to_its_output_costs_neither_its_result_nor_the_next_ones_output(site: Site) -> None:
-    site.start_worker(slots=1)
+def test_a_body_that_breaks_its_streams_loses_neither_its_result_nor_the_next_bodys_output(
+    world: WorkerWorld,
+) -> None:
+    world.start_worker(slots=1)
 
-    done = site.finished(
-        site.start_workflow(
+    done = world.finished(
+        world.start_workflow(
             {"text": "a", "do": "leave a tee"},
             {"text": "b", "do": "close descriptor 1"},
             {"text": "c", "do": "print"},
@@ -122,8 +128,8 @@ def test_what_a_body_does_to_its_output_costs_neither_its_result_nor_the_next_on
     )
 
     assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
-    assert len({line.split()[1] for line in site.bodies()}) == 1, "one executor ran them all"
-    logs = [{line for line in site.task_log(task.task_id) if not parse_record(line)} for task in done.tasks]
+    assert len({line.split()[1] for line in world.bodies()}) == 1, "one executor ran them all"
+    logs = [{line for line in world.task_log(task.task_id) if not parse_record(line)} for task in done.tasks]
     assert logs == [
         {"printed before the tee"},
         {"printed before the closing"},
@@ -132,18 +138,18 @@ def test_what_a_body_does_to_its_output_costs_neither_its_result_nor_the_next_on
 
 
 @pytest.mark.slow
-def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) -> None:
-    site.start_worker(slots=1)
+def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(world: WorkerWorld) -> None:
+    world.start_worker(slots=1)
 
-    workflow_id = site.start_workflow({"do": "fail"})
+    workflow_id = world.start_workflow({"do": "fail"})
 
     first = eventually(
-        lambda: [task for task in site.workflow(workflow_id).tasks if task.status == "FAILED"], "a failure"
+        lambda: [task for task in world.workflow(workflow_id).tasks if task.status == "FAILED"], "a failure"
     )[0]
     assert first.reason.startswith("ValueError: as asked")
     assert len(first.reason) <= 500
-    assert site.finished(workflow_id).status == "FAILED"
-    assert len(site.bodies()) == 6
+    assert world.finished(workflow_id).status == "FAILED"
+    assert len(world.bodies()) == 6
 
 
 @pytest.mark.slow
@@ -153,111 +159,117 @@ def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(site: Site) 
     ids=["tried again", "terminal"],
 )
 def test_a_wrong_input_is_told_in_one_line_and_tried_again_as_the_setting_says(
-    site: Site, setting: dict[str, str], statuses: list[str]
+    world: WorkerWorld, setting: dict[str, str], statuses: list[str]
 ) -> None:
-    site.start_worker(slots=1, **setting)
+    world.start_worker(slots=1, **setting)
 
-    done = site.finished(site.start_workflow({"text": ["hunter2"], "sise": 1}))
+    done = world.finished(world.start_workflow({"text": ["hunter2"], "sise": 1}))
 
     assert (done.status, [task.status for task in done.tasks]) == ("FAILED", statuses)
     reason = done.tasks[0].reason or ""
     assert "params.text: got an array, send a valid string" in reason
     assert "params.sise: is not declared, leave it out" in reason
     assert ("hunter2" in reason, "\n" in reason) == (False, False)
-    assert site.bodies() == []
+    assert world.bodies() == []
 
 
 @pytest.mark.slow
-def test_a_body_that_raises_what_would_end_a_process_fails_and_its_executor_lives_on(site: Site) -> None:
-    worker = site.start_worker(slots=1)
+def test_a_body_that_raises_what_would_end_a_process_fails_and_its_executor_lives_on(
+    world: WorkerWorld,
+) -> None:
+    worker = world.start_worker(slots=1)
 
-    done = site.finished(site.start_workflow({"do": "interrupt"}))
+    done = world.finished(world.start_workflow({"do": "interrupt"}))
 
     (reason,) = {task.reason for task in done.tasks}
     assert reason.startswith("the task raised KeyboardInterrupt: by the body (steps.py:")
-    assert len({line.split()[1] for line in site.bodies()}) == 1
+    assert len({line.split()[1] for line in world.bodies()}) == 1
     assert worker.drain() == 0
 
 
 @pytest.mark.slow
-def test_a_result_that_conductor_would_not_take_fails_before_anything_is_published(site: Site) -> None:
-    before = site.head().id
-    site.start_worker(slots=1)
+def test_a_result_that_conductor_would_not_take_fails_before_anything_is_published(
+    world: WorkerWorld,
+) -> None:
+    before = world.head().id
+    world.start_worker(slots=1)
 
-    done = site.finished(site.start_workflow({"size": 4_000_000}))
+    done = world.finished(world.start_workflow({"size": 4_000_000}))
 
     assert done.status == "FAILED"
     assert "put bulk into the workspace" in (done.tasks[0].reason or "")
-    assert site.head().id == before
+    assert world.head().id == before
 
 
 @pytest.mark.slow
-def test_an_executor_is_recycled_after_so_many_tasks(site: Site) -> None:
-    worker = site.start_worker(slots=1, PERAGO_EXECUTOR_MAX_TASKS="2")
+def test_an_executor_is_recycled_after_so_many_tasks(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=1, PERAGO_EXECUTOR_MAX_TASKS="2")
 
-    done = site.finished(site.start_workflow(*[{"text": f"t{n}"} for n in range(3)]))
+    done = world.finished(world.start_workflow(*[{"text": f"t{n}"} for n in range(3)]))
 
     assert done.status == "COMPLETED"
-    pids = [line.split()[1] for line in site.bodies()]
+    pids = [line.split()[1] for line in world.bodies()]
     assert pids[0] == pids[1] != pids[2]
     assert worker.drain() == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("site", ["local"], indirect=True)
+@pytest.mark.parametrize("world", ["local"], indirect=True)
 def test_sweeps_leave_a_running_attempt_its_workdir_though_the_body_has_removed_the_marker(
-    site: Site,
+    world: WorkerWorld,
 ) -> None:
-    go_on = site.folder / "go-on"
-    mine = site.folder / "root" / "workspaces" / "mine"
+    go_on = world.folder / "go-on"
+    mine = world.folder / "root" / "workspaces" / "mine"
     mine.mkdir(parents=True)
     os.utime(mine, (0, 0))
-    worker = site.start_worker(PERAGO_WORKSPACE_GC_INTERVAL="1s", PERAGO_WORKSPACE_GC_TTL="0s")
-    workflow_id = site.start_workflow({"do": "remove the marker", "wait_for": str(go_on)})
+    worker = world.start_worker(PERAGO_WORKSPACE_GC_INTERVAL="1s", PERAGO_WORKSPACE_GC_TTL="0s")
+    workflow_id = world.start_workflow({"do": "remove the marker", "wait_for": str(go_on)})
     eventually(go_on.with_name("go-on.waits").exists, "the marker is gone")
-    # One that nobody runs tells when a sweep has been there.
+    # A workdir of no execution shows when a sweep has run.
     dead = mine.with_name(f"perago-workdir-dead-{'0' * 16}")
     dead.mkdir()
     eventually(lambda: not dead.exists(), "a sweep has been there")
     go_on.touch()
 
-    done = site.finished(workflow_id)
+    done = world.finished(workflow_id)
 
     assert [task.status for task in done.tasks] == ["COMPLETED"], [task.reason for task in done.tasks]
     assert worker.drain() == 0
-    assert site.workdirs() == ["mine"]
+    assert world.workdirs() == ["mine"]
 
 
 @pytest.mark.slow
-def test_a_body_cannot_spoil_the_next_one_in_its_executor(site: Site) -> None:
-    worker = site.start_worker(slots=1)
+def test_a_body_cannot_spoil_the_next_one_in_its_executor(world: WorkerWorld) -> None:
+    worker = world.start_worker(slots=1)
 
-    done = site.finished(
-        site.start_workflow(
+    done = world.finished(
+        world.start_workflow(
             {"text": "a", "do": "spoil the process"}, {"text": "b", "seconds": 1}, {"text": "c"}
         )
     )
 
     assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
-    assert len({line.split()[1] for line in site.bodies()}) == 1
+    assert len({line.split()[1] for line in world.bodies()}) == 1
     assert worker.drain() == 0
-    assert site.workdirs() == []
+    assert world.workdirs() == []
 
 
 @pytest.mark.slow
-def test_a_thread_that_never_ends_means_a_fresh_executor_at_once_and_holds_nothing_up(site: Site) -> None:
-    worker = site.start_worker(slots=1)
+def test_a_thread_that_never_ends_means_a_fresh_executor_at_once_and_holds_nothing_up(
+    world: WorkerWorld,
+) -> None:
+    worker = world.start_worker(slots=1)
 
-    done = site.finished(
-        site.start_workflow(
+    done = world.finished(
+        world.start_workflow(
             {"text": "a", "do": "leave a thread"}, {"text": "b"}, {"text": "c", "do": "leave a thread"}
         )
     )
 
     assert [(task.status, task.retry_count) for task in done.tasks] == [("COMPLETED", 0)] * 3
-    pids = [line.split()[1] for line in site.bodies()]
+    pids = [line.split()[1] for line in world.bodies()]
     assert pids[0] != pids[1] == pids[2]
     assert worker.drain() == 0
     assert worker.said().count("executor 0 is replaced: the task left a thread running: never-ends") == 2
     assert "died" not in worker.said()
-    assert (site.workdirs(), site.branches(), site.outbox()) == ([], [], [])
+    assert (world.workdirs(), world.branches(), world.outbox()) == ([], [], [])

@@ -1,8 +1,8 @@
-"""Mistakes in the steps of a workflow, their tasks and inputs, by name: the workflow, and its one line."""
+"""Errors in the steps of a workflow, their tasks and inputs, by name: the workflow, and its one line."""
 
 from __future__ import annotations
 
-from tests.support.workflows import fork, join, simple, workflow
+from tests.support.tasks.workflows import fork, join, simple, workflow
 from tests.workflow.check.flows import (
     INPUT,
     WORKSPACE,

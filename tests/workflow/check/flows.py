@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.workflows import simple, switch
+from tests.support.tasks.workflows import simple, switch
 
 INPUT = "${workflow.input.workspace}"
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""The check of workflows: each mistake is one line, and a workflow that works is not complained about."""
+"""The check of workflows: each error is one line, and a valid workflow has none."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from perago.declare.discovery import load_tasks
 from perago.workflow.check.check import check_workflow
 from perago.workflow.model.definition import read_workflow
 from perago.workflow.model.expressions import UNKNOWN, at, expressions_in, texts, whole
-from tests.support.workflows import loop, simple, switch, workflow
-from tests.workflow.check import diagnostics, read_mistakes
-from tests.workflow.check.doubts import WARNINGS
+from tests.support.tasks.workflows import loop, simple, switch, workflow
+from tests.workflow.check import diagnostics, reference_diagnostics
 from tests.workflow.check.flows import INPUT, Json, after, look, make
-from tests.workflow.check.right import RIGHT
 from tests.workflow.check.tasks import TASKS
+from tests.workflow.check.valid_workflows import RIGHT
+from tests.workflow.check.warning_cases import WARNINGS
 
-ERRORS = {**diagnostics.ERRORS, **read_mistakes.ERRORS}
+ERRORS = {**diagnostics.ERRORS, **reference_diagnostics.ERRORS}
 ROOT = Path(__file__).parents[3]
 
 
 def lines(definition: Json, **more: Any) -> list[str]:
-    """What is said about a workflow, as commands print it."""
+    """Return the diagnostics of a workflow, as commands print them."""
     found = check_workflow(definition, TASKS, file="workflow.json", **more)
     return [f"{diagnostic.level}: {diagnostic}" for diagnostic in found]
 
 
 @pytest.mark.parametrize(("definition", "line"), ERRORS.values(), ids=ERRORS)
-def test_a_mistake_is_one_line(definition: Json, line: str) -> None:
+def test_an_error_is_one_line(definition: Json, line: str) -> None:
     assert [said for said in lines(definition, elsewhere={"other"}) if said.startswith("error")] == [
         f"error: {line} (workflow.json)"
     ]
 
 
 @pytest.mark.parametrize(("definition", "line"), WARNINGS.values(), ids=WARNINGS)
-def test_what_goes_wrong_on_some_path_only_is_a_warning(definition: Json, line: str) -> None:
+def test_an_error_on_some_paths_only_is_a_warning(definition: Json, line: str) -> None:
     said = lines(definition)
 
     assert f"warning: {line} (workflow.json)" in said
@@ -52,7 +52,7 @@ def test_a_workflow_that_works_is_not_complained_about(definition: Json) -> None
     assert lines(definition) == []
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     definition = workflow(
         make("one", "${workflow.inptu.workspace}", rows="x"),
         make("two", after("onne"), row=1),
@@ -189,7 +189,7 @@ def test_a_case_that_is_called_like_the_default_one_does_not_always_run() -> Non
     assert line.startswith("warning: step 'b' starts from")
 
 
-def test_what_is_nested_too_deeply_to_be_checked_is_not_refused() -> None:
+def test_a_value_nested_too_deeply_to_be_checked_is_not_refused() -> None:
     step = make("s")
     for level in range(600):
         step = loop(f"l{level}", step)
@@ -229,7 +229,7 @@ def recorded() -> list[Json]:
 
 
 @pytest.mark.parametrize("case", recorded(), ids=lambda case: case["name"])
-def test_what_the_check_calls_certain_was_null_whenever_conductor_ran_it(case: Json) -> None:
+def test_references_that_the_check_calls_null_were_null_on_conductor(case: Json) -> None:
     found = check_workflow(case["workflow"], {}, file="recorded", elsewhere={"@task"})
     steps = read_workflow(case["workflow"]).steps
 

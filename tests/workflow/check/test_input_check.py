@@ -8,7 +8,7 @@ import pytest
 
 from perago.workflow.check.input_check import check_input
 from perago.workflow.model.requirements import task_names
-from tests.support.workflows import fork, join, loop, simple, switch, workflow
+from tests.support.tasks.workflows import fork, join, loop, simple, switch, workflow
 
 PARAMS = {
     "type": "object",
@@ -113,14 +113,14 @@ def test_a_value_of_a_wrong_kind_is_named_and_never_shown(
         ),
     ],
 )
-def test_params_that_come_as_a_whole_are_looked_into(given: dict[str, Any], text: str) -> None:
+def test_params_passed_as_a_whole_are_checked_inside(given: dict[str, Any], text: str) -> None:
     flow = workflow(simple("one", inputParameters={"params": "${workflow.input.params}"}))
 
     assert found(flow, params=given) == [(f"step 'one': {text}", True)]
 
 
 @pytest.mark.parametrize("size", ["three", "${other.output.size}", "at ${workflow.input.size}", "$${x}"])
-def test_what_does_not_come_from_the_input_is_not_judged(size: str) -> None:
+def test_values_that_do_not_come_from_the_input_are_not_judged(size: str) -> None:
     assert found(workflow(step(size=size))) == []
 
 

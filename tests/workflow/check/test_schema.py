@@ -69,7 +69,7 @@ FITTING: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("fields", FITTING)
-def test_what_fits_the_model_fits_its_schema(fields: dict[str, Any]) -> None:
+def test_a_value_that_fits_the_model_fits_its_schema(fields: dict[str, Any]) -> None:
     assert rules(**fields) == []
 
 
@@ -102,7 +102,7 @@ WRONG: list[tuple[str, Any, tuple[Any, ...], str]] = [
 
 
 @pytest.mark.parametrize(("name", "value", "path", "rule"), WRONG)
-def test_what_does_not_fit_is_named_by_its_path_and_rule(
+def test_a_value_that_does_not_fit_is_named_by_its_path_and_rule(
     name: str, value: Any, path: tuple[Any, ...], rule: str
 ) -> None:
     assert rules(**{name: value}) == [(path, rule)]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from perago.workflow.model.definition import Problem, read_workflow
-from tests.support.workflows import fork, join, loop, noop, simple, switch, workflow
+from tests.support.tasks.workflows import fork, join, loop, noop, simple, switch, workflow
 
 FLOW = workflow(
     simple("first"),

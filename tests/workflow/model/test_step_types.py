@@ -22,5 +22,5 @@ from perago.workflow.model.step_types import BRING_NO_STEPS, NAMED, OWN
         ("clean_plays", False, False, False),
     ],
 )
-def test_what_a_type_of_step_means(kind: str, own: bool, named: bool, brings_no_steps: bool) -> None:
+def test_each_step_type_has_its_meaning(kind: str, own: bool, named: bool, brings_no_steps: bool) -> None:
     assert (kind in OWN, kind in NAMED, kind in BRING_NO_STEPS) == (own, named, brings_no_steps)

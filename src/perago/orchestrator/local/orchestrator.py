@@ -71,14 +71,14 @@ class LocalOrchestrator:
         sleep: Callable[[float], None] = time.sleep,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         random: Callable[[], float] = random_numbers.random,
-        looking: bool = False,
+        read_only: bool = False,
     ) -> None:
         self._clock = clock
         self._sleep = sleep
         self._new_id = new_id
         self._random = random
         self._path = Path(path).resolve()
-        self._store = Store(Path(path), sleep=sleep, looking=looking)
+        self._store = Store(Path(path), sleep=sleep, read_only=read_only)
 
     @property
     def address(self) -> str:

@@ -3,7 +3,7 @@
 Every change is one immediate transaction: an event and the decider's reaction are written together or not at all.
 In WAL mode with synchronous=NORMAL, a killed process loses nothing that it has committed.
 
-A read-only store (`looking`) changes nothing.  A file in an earlier format is upgraded in memory only, and a
+A read-only store changes nothing.  A file in an earlier format is upgraded in memory only, and a
 write-protected file can be read too.
 """
 
@@ -65,11 +65,11 @@ class Store:
     """The database file, with one connection per process and a lock around it."""
 
     def __init__(
-        self, path: Path, *, sleep: Callable[[float], None] = time.sleep, looking: bool = False
+        self, path: Path, *, sleep: Callable[[float], None] = time.sleep, read_only: bool = False
     ) -> None:
         self._path = path
         self._lock = threading.RLock()
-        if looking:
+        if read_only:
             with self._translated():
                 self._connection = self._open_read_only()
             return

@@ -32,7 +32,7 @@ from perago.runtime.root.state_dir import children, descendants, is_zombie
 
 log = logging.getLogger("perago.orphans")
 
-LOOK_SECONDS = 5.0
+REAP_SECONDS = 5.0
 _PR_SET_CHILD_SUBREAPER = 36
 _ROUNDS = 200
 _ROUND_SECONDS = 0.005
@@ -64,7 +64,7 @@ def end_descendants(pid: int) -> None:
 
 
 @contextlib.contextmanager
-def reaping_orphans(*, adopts: bool | None = None, every: float = LOOK_SECONDS) -> Iterator[None]:
+def reaping_orphans(*, adopts: bool | None = None, every: float = REAP_SECONDS) -> Iterator[None]:
     """Reap orphans while the block runs. `adopts` says whether this process gets any (by default, process 1 does)."""
     if not (os.getpid() == 1 if adopts is None else adopts):
         yield

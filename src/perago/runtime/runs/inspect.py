@@ -127,7 +127,7 @@ class RunHandle:
         return path if path is not None and path.is_file() else None
 
     @property
-    def is_running(self) -> bool:
+    def may_progress(self) -> bool:
         """True if the workflow may make progress: in the run's own process or, if it has no run, on any worker."""
         root = self.servers.settings.root
         return self.run is None or is_running(runs_folder(root) / self.run.id)
@@ -144,7 +144,7 @@ class RunHandle:
 
     def resume(self, state: WorkflowState) -> str:
         """Return the command that resumes an interrupted run, or an empty string."""
-        if self.run is None or not state.running or self.is_running:
+        if self.run is None or not state.running or self.may_progress:
             return ""
         return resume_command(self.run, self.servers.settings.root)
 

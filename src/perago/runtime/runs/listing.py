@@ -161,7 +161,7 @@ def _row(servers: ReadOnlyBackend, run: Run) -> RunRow:
         end.started,
         end.ended,
         end.failed,
-        resume="" if over or found.is_running else resume_command(run, servers.settings.root),
+        resume="" if over or found.may_progress else resume_command(run, servers.settings.root),
         embedded=run.embedded,
     )
 

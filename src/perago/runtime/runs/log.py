@@ -96,7 +96,7 @@ def follow(
     lines = NewLines(orchestrator, step)
     while True:
         state = orchestrator.workflow(found.workflow_id)
-        over = not state.running or not found.is_running
+        over = not state.running or not found.may_progress
         yield from lines.read(state)
         if over:
             return

@@ -20,8 +20,8 @@ from perago.runtime.worker.hosted.protocol import Accepted, Connect, Kill
 from perago.runtime.worker.hosted.transport import HostListener, WorkerConnection, call
 from perago.runtime.worker.local_executor import death_of
 from perago.testing import Clock
-from tests.support.attempts import an_assignment
-from tests.support.clock import eventually
+from tests.support.servers.scripted_orchestrator import an_assignment
+from tests.support.worlds.clock import eventually
 
 SAID = (StepStarted("e", "claim"), StepStarted("e", "publish"))
 ENDED = Ended("e", ExecutionResult(Outcome("COMPLETED")))
@@ -49,7 +49,7 @@ def an_executor(folder: Path, *answers: Answer) -> HostedExecutor:
 
 
 def a_line(board: HostListener) -> WorkerConnection:
-    """One that does not wait before it gives up."""
+    """Return a connection that gives up without waiting."""
     clock = Clock()
 
     def sleep(seconds: float) -> None:
@@ -59,7 +59,9 @@ def a_line(board: HostListener) -> WorkerConnection:
     return WorkerConnection(dial, Connect("job"), clock=lambda: clock.now, sleep=sleep)
 
 
-def test_what_it_said_before_it_was_killed_tells_how_far_it_got(board: HostListener, tmp_path: Path) -> None:
+def test_messages_sent_before_a_kill_show_the_executors_last_step(
+    board: HostListener, tmp_path: Path
+) -> None:
     def kill(line: HostConnection, _hello: Connect) -> None:
         line.send(Accepted(0))
         line.send(Kill())

@@ -1,4 +1,4 @@
-"""Executors that an engine hosts, as a slot sees them: what is told of lines that are cut, and of jobs that are lost."""
+"""Executors that an engine hosts, as a slot sees them: reports of cut connections and lost jobs."""
 
 from __future__ import annotations
 
@@ -37,9 +37,8 @@ from perago.runtime.worker.hosted.protocol import Accepted, Connect, HostPlan, K
 from perago.runtime.worker.hosted.transport import call
 from perago.runtime.worker.inbox import ExecutorAnswered, ExecutorGone, Inbox
 from perago.settings import load_settings
-from tests.support.attempts import an_assignment
-from tests.support.inboxes import HandledAtOnce
-from tests.support.no_servers import NoServers
+from tests.support.servers.scripted_orchestrator import NoBackend, an_assignment
+from tests.support.worlds.inboxes import HandledAtOnce
 
 X = "0123456789abcdef"
 BEGAN, ENDED, CLEANED = StepStarted(X, "input"), Ended(X, ExecutionResult(Outcome("COMPLETED"))), Cleaned(X)
@@ -109,7 +108,7 @@ def slot() -> Slot:
 
 @pytest.fixture
 def link(engine: ByScript, slot: Slot, tmp_path: Path) -> HostedLink:
-    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=tmp_path)), (), ())
     made = Hosted(engine, spec, name="a script").start(0, slot.inbox, slot)
     assert slot.hears(1) == [Ready()]
     return made
@@ -121,7 +120,7 @@ def on_the_line(plan: HostPlan, job: str, run: int = 0) -> HostConnection:
     return line
 
 
-def test_what_the_line_has_not_told_the_job_does_in_order_and_once(
+def test_messages_that_the_connection_lost_come_with_the_job_in_order_and_once(
     engine: ByScript, slot: Slot, link: HostedLink
 ) -> None:
     def cut_after_two(plan: HostPlan, job: str) -> Report:
@@ -178,7 +177,7 @@ def test_a_job_lost_after_its_ending_costs_the_slot_nothing_but_the_cleaning_up(
     assert slot.hears(2) == [replace(ENDED, execution_id="b"), Cleaned("b")]
 
 
-def test_what_the_engine_runs_again_is_told_under_the_same_id_and_the_first_host_is_turned_away(
+def test_a_rerun_of_the_engine_reports_under_the_same_id_and_the_first_host_is_rejected(
     engine: ByScript, slot: Slot, link: HostedLink
 ) -> None:
     heard = threading.Event()
@@ -203,7 +202,7 @@ def test_what_the_engine_runs_again_is_told_under_the_same_id_and_the_first_host
     assert slot.hears(4) == [Rerun(X), BEGAN, ENDED, CLEANED]
 
 
-def test_what_is_settled_is_not_run_again_though_the_engine_wants_to(
+def test_a_finished_attempt_is_not_rerun_though_the_engine_wants_to(
     engine: ByScript, slot: Slot, link: HostedLink
 ) -> None:
     heard = threading.Event()
@@ -245,7 +244,7 @@ def test_a_host_is_told_to_end_its_executor_and_the_job_is_left_to_it(
     assert engine.cancelled.empty()
 
 
-def test_a_job_that_no_host_has_taken_up_is_cancelled(engine: ByScript, slot: Slot, link: HostedLink) -> None:
+def test_a_job_that_no_host_accepted_is_cancelled(engine: ByScript, slot: Slot, link: HostedLink) -> None:
     def waits_for_room(plan: HostPlan, job: str) -> Report:
         assert engine.cancelled.get(timeout=20) == job
         raise JobLost("cancelled")
@@ -261,7 +260,7 @@ def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
     engine: ByScript, slot: Slot, tmp_path: Path
 ) -> None:
     engine.broken = "no Java"
-    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=tmp_path)), (), ())
 
     Hosted(engine, spec, name="a script").start(0, slot.inbox, slot)
 
@@ -271,7 +270,7 @@ def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
 def test_a_port_that_is_taken_is_one_clear_error_before_anything_is_polled(
     engine: ByScript, tmp_path: Path
 ) -> None:
-    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=tmp_path)), (), ())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         engine.port = taken.getsockname()[1]
 
@@ -281,12 +280,12 @@ def test_a_port_that_is_taken_is_one_clear_error_before_anything_is_polled(
             Hosted(engine, spec, name="a script").check()
 
 
-def test_one_that_is_killed_before_its_engine_is_up_says_nothing_after_its_departure(
+def test_an_executor_killed_before_its_engine_is_up_reports_nothing_after_its_exit(
     engine: ByScript, slot: Slot, tmp_path: Path
 ) -> None:
     up, opened = threading.Event(), threading.Event()
     engine.up = up
-    spec = ExecutorSpec(NoServers(load_settings({}, root=tmp_path)), (), ())
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=tmp_path)), (), ())
     hosted = Hosted(engine, spec, name="a script")
     link = HostedLink(hosted, 0, slot.inbox, slot)
     opening = threading.Thread(target=lambda: (link.open(), opened.set()), daemon=True)

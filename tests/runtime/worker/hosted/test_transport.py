@@ -54,7 +54,7 @@ def line_to(board: HostListener, clock: Clock | None = None) -> WorkerConnection
     return WorkerConnection(dial, Connect(JOB), clock=lambda: clock.now, sleep=sleep)
 
 
-def test_who_does_not_have_the_key_is_not_listened_to(board: HostListener) -> None:
+def test_a_client_without_the_key_is_ignored(board: HostListener) -> None:
     taken = threading.Event()
     board.expect(JOB, lambda line, hello: taken.set())
 
@@ -80,7 +80,7 @@ def test_a_job_that_nobody_waits_for_is_turned_away(board: HostListener) -> None
         line.open()
 
 
-def test_after_a_cut_what_was_not_heard_is_said_again_and_nothing_twice(board: HostListener) -> None:
+def test_after_a_cut_lost_messages_are_resent_and_none_arrives_twice(board: HostListener) -> None:
     worker = Worker(board)
     line = line_to(board)
     line.open()
@@ -89,7 +89,7 @@ def test_after_a_cut_what_was_not_heard_is_said_again_and_nothing_twice(board: H
     assert worker.said.get(timeout=10) == StepStarted("e", "input")
 
     first.disconnect()
-    # Nobody has heard these: the line is cut, though the sender may not know it yet.
+    # These are lost: the connection is cut, though the sender may not know it yet.
     line.send(StepStarted("e", "body"))
     line.send(BodyProgress("e", "a note may be lost"))
     line.send(StepStarted("e", "publish"))
