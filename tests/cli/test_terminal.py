@@ -87,7 +87,7 @@ def test_names_and_messages_control_nothing_and_make_no_line_and_json_has_them_a
     assert put.code == 0
     head, first = (one["id"] for one in shell.data("history", "songs", "--json"))
 
-    for shown in (shell.look, shell.on_a_terminal):
+    for shown in (shell.run_here, shell.on_a_terminal):
         for command, lines in (
             (("ls", "songs"), 1),
             (("history", "songs"), 2),

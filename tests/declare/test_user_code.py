@@ -26,7 +26,7 @@ from tests.support.docs.sources import OUR_FILES
 
 
 def caught(code: Callable[[], object]) -> Exception:
-    """What comes out of an author's code, as Perago catches it."""
+    """Return the exception that user code raises, as Perago catches it."""
     with pytest.raises(Exception) as raised, user_code("the task"):  # noqa: PT011 - any
         code()
     # pytest's own frames are not those of a worker, where ours come first.

@@ -38,7 +38,7 @@ ODD = [
 
 
 class Sent(Exception):
-    """What the SDK would send."""
+    """Return the request that the SDK would send."""
 
     def __init__(self, method: str, url: str, headers: dict[str, str], body: Any) -> None:
         super().__init__(method, url)

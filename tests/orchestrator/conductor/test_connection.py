@@ -1,4 +1,4 @@
-"""How calls to Conductor travel: what is sent again, what a broken connection is called, and what goes through a proxy."""
+"""Connections to Conductor: what is sent again, the errors of a broken connection, and the use of a proxy."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ NEXT = {"printed next", "as an error", "past Python", "past Python too"}
 
 
 def printed(spoil: str) -> tuple[list[str], list[str], list[str]]:
-    """What was read of the two executions, and which ends were seen."""
+    """Return what was read from the two executions, and which ends were seen."""
     lines = Lines()
     reader = OutputReader(lines)
     code = EXECUTOR.replace("{spoil}", spoil.replace("\n", "\n    "))

@@ -232,16 +232,16 @@ def test_a_lease_outlives_a_proxy_that_answers_in_conductors_place(instead: Answ
         assert renewed.wait(10)
 
 
-def test_an_attempt_that_conductor_itself_does_not_know_is_told_to_stop() -> None:
-    told: SimpleQueue[Message] = SimpleQueue()
+def test_an_attempt_that_conductor_itself_does_not_know_is_stopped() -> None:
+    reported: SimpleQueue[Message] = SimpleQueue()
 
     with (
         conductor(lambda _: (404, GONE)) as (_, orchestrator),
-        LeaseKeeper(orchestrator, "worker", HandledAtOnce(told.put)) as leases,
+        LeaseKeeper(orchestrator, "worker", HandledAtOnce(reported.put)) as leases,
     ):
         leases.keep("execution", ATTEMPT, 0.01)
 
-        message = told.get(timeout=10)
+        message = reported.get(timeout=10)
         assert isinstance(message, AttemptOver)
         assert "Task not found" in message.why
 

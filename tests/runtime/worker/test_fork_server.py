@@ -182,7 +182,7 @@ def begin(server: ForkServer, folder: Path) -> None:
         server.begin(a_spec(folder), 1, pipe, output.fileno())  # type: ignore[arg-type]
 
 
-def test_a_machine_without_room_for_a_process_is_told_as_such(
+def test_a_machine_without_room_for_a_process_is_reported_as_such(
     answered_by: Callable[[Answering], ForkServer], tmp_path: Path
 ) -> None:
     def no_room(theirs: socket.socket) -> None:

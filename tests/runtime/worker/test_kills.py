@@ -106,12 +106,12 @@ def test_after_the_supervisor_is_killed_at_a_step_the_next_one_publishes_once(
 
 
 @at_steps("told to stop")
-def test_a_worker_that_is_told_to_stop_at_a_step_finishes_the_attempt_first(
+def test_a_worker_that_gets_a_signal_at_a_step_finishes_the_attempt_first(
     world: WorkerWorld, step: str
 ) -> None:
     before = world.head().id
-    told = SignalAt(step, signal.SIGTERM, "supervisor", world.folder / "told")
-    worker = world.start_worker(observe=told, slots=1)
+    reported = SignalAt(step, signal.SIGTERM, "supervisor", world.folder / "told")
+    worker = world.start_worker(observe=reported, slots=1)
     workflow_id = world.start_workflow({})
 
     assert worker.wait() == 0

@@ -51,15 +51,15 @@ def test_an_executor_killed_while_another_step_publishes_takes_nothing_along_and
 
         Fence(world.lake).install(world.repository, "main")
     before = world.head().id
-    told = world.folder / "told"
-    told.mkdir()
-    worker = start_worker(world, slots=2, observe=KillBeside(step, told))
+    reported = world.folder / "told"
+    reported.mkdir()
+    worker = start_worker(world, slots=2, observe=KillBeside(step, reported))
 
     # Two workflows: Conductor sometimes ends a JOIN that it evaluates between an arm's failure and its retry.
     started = [start(world, f"alone_{n}", [step_of(world, n)], {}) for n in TWO]
     done = [world.finished(workflow) for workflow in started]
 
-    assert (told / "killed").exists()
+    assert (reported / "killed").exists()
     assert_both_published(world, before, done)
     abandoned = [task.reason for one in done for task in one.tasks if task.status == "FAILED"]
     died = f"the executor died with signal SIGKILL at step {step!r}"

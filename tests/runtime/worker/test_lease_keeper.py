@@ -53,22 +53,22 @@ def test_a_lease_that_was_not_extended_is_tried_again_at_the_next_beat() -> None
 
 
 @pytest.mark.parametrize("status", ["TIMED_OUT", "COMPLETED", "CANCELED", "FAILED"])
-def test_an_attempt_that_is_over_is_told_to_stop_and_not_extended(status: str) -> None:
+def test_an_attempt_that_is_over_is_stopped_and_not_extended(status: str) -> None:
     orchestrator = ScriptedOrchestrator(current=[snapshot(ATTEMPT, status)], extend_lease=[None])
-    told: list[object] = []
+    reported: list[object] = []
     seen = threading.Event()
 
     def tell(message: object) -> None:
-        told.append(message)
+        reported.append(message)
         seen.set()
 
     keep_until(orchestrator, seen, tell)
 
-    assert told == [AttemptOver("execution", f"it is {status}")]
+    assert reported == [AttemptOver("execution", f"it is {status}")]
     assert orchestrator.asked("extend_lease") == []
 
 
-def test_an_attempt_whose_workflow_is_gone_is_told_to_stop() -> None:
+def test_an_attempt_whose_workflow_is_gone_is_stopped() -> None:
     orchestrator = ScriptedOrchestrator(current=[OrchestratorNotFound("no such task")], extend_lease=[None])
     seen = threading.Event()
 

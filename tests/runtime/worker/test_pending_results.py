@@ -94,7 +94,7 @@ class World:
         self.deliveries.send(execution, PendingResult(execution.id, execution.attempt, outcome))
         return execution
 
-    def told(self) -> list[str]:
+    def reported(self) -> list[str]:
         return [event.kind for event in self.events]
 
 
@@ -121,7 +121,7 @@ def test_a_result_that_waits_is_counted_and_after_a_minute_makes_the_worker_unhe
 
     assert here.hand.run_after(10) is None
     assert here.health_state.problems() == []
-    assert here.told() == ["not-sent", "not-sent", "accepted"]
+    assert here.reported() == ["not-sent", "not-sent", "accepted"]
     assert len(here.deliveries) == 0
 
 
@@ -153,7 +153,7 @@ def test_an_outbox_that_cannot_be_written_is_counted_once_for_a_result_and_unhea
     here.hand.run_after(1)
 
     assert here.health_state.problems() == []
-    assert here.told() == ["not-kept", "not-sent", "not-sent", "accepted"]
+    assert here.reported() == ["not-kept", "not-sent", "not-sent", "accepted"]
 
 
 def test_a_result_whose_file_makes_no_sense_stays_and_the_others_are_sent(
@@ -171,6 +171,6 @@ def test_a_result_whose_file_makes_no_sense_stays_and_the_others_are_sent(
     here.deliveries.resume()
     here.hand.run_after(0)
 
-    assert here.told() == ["accepted"]
+    assert here.reported() == ["accepted"]
     assert sorted(path.name for path in file.parent.iterdir()) == ["broken.json"]
     assert "task-2 stays in the outbox" in caplog.text

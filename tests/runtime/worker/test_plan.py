@@ -103,7 +103,7 @@ def test_slots_take_only_tasks_of_their_pool_and_one_pool_does_not_wait_for_the_
     plan = a_plan(None, None)
     spark = replace(plan.tasks["task_1"], kind="spark")
     plan = replace(plan, engine=Nowhere(), tasks={**plan.tasks, "task_1": spark})
-    plain, beside = (replace(slot_pool, launch=Told()) for slot_pool in plan.slot_pools)
+    plain, beside = (replace(slot_pool, launch=RecordingFactory()) for slot_pool in plan.slot_pools)
     leases: Any = None
     task_logs: Any = None
     slots = Slots([plain, beside], Inbox(), Executions({}, leases, task_logs))
@@ -121,8 +121,8 @@ def test_slots_take_only_tasks_of_their_pool_and_one_pool_does_not_wait_for_the_
     assert [(run.execution_id, run.handouts) for run in in_process.sent] == [("e0", 1)]
 
 
-class Told:
-    """Starts executors that only keep what is asked of them."""
+class RecordingFactory:
+    """Starts executors that only record what they are asked to do."""
 
     def __init__(self) -> None:
         self.links: list[Any] = []

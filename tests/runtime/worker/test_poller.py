@@ -121,7 +121,7 @@ def test_when_idle_what_has_something_to_take_is_polled_for_in_the_same_round() 
 
 
 @pytest.mark.parametrize("error", [OrchestratorError("403 Forbidden"), KeyError("a mistake of ours")])
-def test_where_it_cannot_be_told_what_is_waiting_every_name_is_polled_for(error: Exception) -> None:
+def test_every_name_is_polled_for_if_the_queued_names_are_unknown(error: Exception) -> None:
     orchestrator = ScriptedOrchestrator(poll=[[]] * 12, queued_task_names=[error])
 
     with polling(orchestrator, ["a", "b", "c"]) as (poller, _):

@@ -274,20 +274,20 @@ def test_a_result_left_behind_whose_branch_is_gone_is_dropped(lake: LocalLake, t
 # --- pending results ----------------------------------------------------------------------------------------------
 
 
-def settled(ref: str) -> ExecutionResult:
+def finished(ref: str) -> ExecutionResult:
     return ExecutionResult(
         Outcome("COMPLETED", output={"workspace": {**WORKSPACE, "ref": ref}, "result": {}})
     )
 
 
 def test_a_result_that_moved_the_branch_names_its_commit() -> None:
-    pending = pending_result_of("execution", an_assignment(), settled("c" * 64))
+    pending = pending_result_of("execution", an_assignment(), finished("c" * 64))
 
     assert pending.publication == Publication("songs", "main", "c" * 64)
 
 
 def test_a_result_that_kept_its_input_names_none() -> None:
-    assert pending_result_of("execution", an_assignment(), settled("a" * 64)).publication is None
+    assert pending_result_of("execution", an_assignment(), finished("a" * 64)).publication is None
 
 
 def test_a_file_in_the_outbox_that_cannot_be_read_stays_and_harms_no_other(tmp_path: Path) -> None:
@@ -347,7 +347,7 @@ class TestATaskThatRebases:
         assert self.resumed(lake, tmp_path, Work(lake, "songs", tmp_path / "files"), after).accepted
 
     @pytest.mark.parametrize(
-        ("after", "told"),
+        ("after", "reported"),
         [
             (lambda work: work.commit("main", {"mine/b": b"2"}), "'mine/b' has changed since"),
             (lambda work: work.commit("main", {"plays/x": b"2"}), "'plays/x' has changed since"),
@@ -356,9 +356,9 @@ class TestATaskThatRebases:
         ids=["in a folder", "at a path", "off the branch"],
     )
     def test_a_result_that_no_longer_stands_is_not_sent_and_its_claim_stays(
-        self, lake: LocalLake, tmp_path: Path, after: Callable[[Work], object], told: str
+        self, lake: LocalLake, tmp_path: Path, after: Callable[[Work], object], reported: str
     ) -> None:
         delivery = self.resumed(lake, tmp_path, Work(lake, "songs", tmp_path / "files"), after)
         assert not delivery.accepted
-        assert told in delivery.reason
+        assert reported in delivery.reason
         assert claims(lake) == [CLAIM]

@@ -72,8 +72,8 @@ class Setup:
             raise self.trouble
 
     def end(self, *endings: ExecutionResult, has_workspace: bool = True) -> None:
-        for settled in endings:
-            self.self_check.count_result(settled, has_workspace=has_workspace)
+        for finished in endings:
+            self.self_check.count_result(finished, has_workspace=has_workspace)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_each_executor_death_delays_the_next_start_longer_up_to_30_seconds(slot:
     assert waits == [1, 2, 4, 8, 16, 30, 30]
 
 
-def test_a_settled_attempt_forgives_earlier_deaths(slot: Slot) -> None:
+def test_an_attempt_with_a_result_forgives_earlier_deaths(slot: Slot) -> None:
     slot.on_exit(0.0, by_itself=True)
     slot.on_exit(0.0, by_itself=True)
     slot.execution = Execution("execution", an_assignment())
@@ -45,18 +45,18 @@ def test_a_settled_attempt_forgives_earlier_deaths(slot: Slot) -> None:
     assert slot.start_at == 101.0
 
 
-def test_an_executor_that_was_told_to_leave_is_replaced_at_once(slot: Slot) -> None:
+def test_an_executor_that_was_asked_to_exit_is_replaced_at_once(slot: Slot) -> None:
     slot.on_exit(100.0, by_itself=False)
 
     assert slot.start_at == 100.0
 
 
 def test_a_dead_executor_may_have_left_its_attempt_and_uncleaned_executions(slot: Slot) -> None:
-    settled = slot.execution = Execution("settled", an_assignment())
-    slot.end_execution("settled", ExecutionResult(Outcome("COMPLETED")))
+    finished = slot.execution = Execution("finished", an_assignment())
+    slot.end_execution("finished", ExecutionResult(Outcome("COMPLETED")))
     running = slot.execution = Execution("running", an_assignment("task-2"))
 
-    assert slot.on_exit(0.0, by_itself=True) == [settled, running]
+    assert slot.on_exit(0.0, by_itself=True) == [finished, running]
     assert slot.on_exit(0.0, by_itself=True) == []
 
 
@@ -77,5 +77,5 @@ def test_an_ending_of_another_execution_changes_nothing(slot: Slot) -> None:
         (-99, "signal 99"),
     ],
 )
-def test_an_exit_code_is_told_for_people(code: int, text: str) -> None:
+def test_an_exit_code_is_described_in_words(code: int, text: str) -> None:
     assert describe_exit(code) == text

@@ -98,7 +98,7 @@ def test_a_slot_that_cannot_start_does_not_keep_the_others_from_it(tmp_path: Pat
     assert {gone.get(timeout=30), gone.get(timeout=30)} == {0, 1}
 
 
-def test_an_attempt_that_cannot_be_handed_over_is_told_and_the_next_one_takes_the_slot(
+def test_an_attempt_that_cannot_be_handed_over_is_reported_and_the_next_one_takes_the_slot(
     tmp_path: Path,
 ) -> None:
     slots, _ = some_slots(tmp_path, 1)

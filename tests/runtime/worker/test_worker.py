@@ -138,7 +138,7 @@ def test_a_body_that_breaks_its_streams_loses_neither_its_result_nor_the_next_bo
 
 
 @pytest.mark.slow
-def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(world: WorkerWorld) -> None:
+def test_a_failing_body_is_reported_with_a_short_reason_and_retried(world: WorkerWorld) -> None:
     world.start_worker(slots=1)
 
     workflow_id = world.start_workflow({"do": "fail"})
@@ -158,7 +158,7 @@ def test_a_failing_body_is_told_with_a_short_reason_and_tried_again(world: Worke
     [({}, ["FAILED"] * 6), ({"PERAGO_WRONG_INPUT": "terminal"}, ["FAILED_WITH_TERMINAL_ERROR"])],
     ids=["tried again", "terminal"],
 )
-def test_a_wrong_input_is_told_in_one_line_and_tried_again_as_the_setting_says(
+def test_invalid_input_is_reported_in_one_line_and_retried_as_the_setting_says(
     world: WorkerWorld, setting: dict[str, str], statuses: list[str]
 ) -> None:
     world.start_worker(slots=1, **setting)

@@ -84,7 +84,7 @@ def workspace_label(given: Sequence[object], number: int) -> str:
 
 
 def commit_of(lake: ReadableLake, given: Mapping[str, str], label: str = "workspace") -> Commit:
-    """Look up the commit that a workspace refers to.  Raises `TaskInputError` if its ref is a branch or tag name."""
+    """Return the commit that a workspace refers to.  Raises `TaskInputError` if its ref is a branch or tag name."""
     repository, ref = given["repository"], given["ref"]
     try:
         commit = lake.commit_at(repository, ref)

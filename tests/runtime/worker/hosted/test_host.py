@@ -100,7 +100,9 @@ def test_without_a_line_it_is_ended_and_what_it_said_comes_with_the_job(
         assert not executor.process.is_alive()
 
 
-def test_without_a_line_one_that_is_settled_may_clean_up(board: HostListener, tmp_path: Path) -> None:
+def test_without_a_connection_an_execution_with_a_result_may_clean_up(
+    board: HostListener, tmp_path: Path
+) -> None:
     def hang_up_after_the_ending(line: HostConnection, _hello: Connect) -> None:
         line.send(Accepted(0))
         assert line.recv() == ENDED

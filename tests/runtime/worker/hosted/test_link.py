@@ -73,7 +73,7 @@ class ByScript:
 class Slot:
     """Keeps all that a link tells, in order."""
 
-    told: SimpleQueue[Any] = field(default_factory=SimpleQueue)
+    reported: SimpleQueue[Any] = field(default_factory=SimpleQueue)
 
     mask: Masker = field(default_factory=lambda: Masker([]))
 
@@ -82,18 +82,18 @@ class Slot:
         return HandledAtOnce(self._handle)
 
     def _handle(self, message: ExecutorAnswered | ExecutorGone) -> None:
-        told = message.answer if isinstance(message, ExecutorAnswered) else message.executor_exit
+        reported = message.answer if isinstance(message, ExecutorAnswered) else message.executor_exit
         assert message.slot == 0
-        self.told.put(told)
+        self.reported.put(reported)
 
     def on_line(self, execution_id: str, line: str) -> None:
-        self.told.put((execution_id, line))
+        self.reported.put((execution_id, line))
 
     def on_output_end(self, execution_id: str) -> None:
         pass
 
     def hears(self, count: int) -> list[Any]:
-        return [self.told.get(timeout=20) for _ in range(count)]
+        return [self.reported.get(timeout=20) for _ in range(count)]
 
 
 @pytest.fixture
@@ -152,9 +152,7 @@ def test_a_job_that_is_lost_is_a_death_and_nobody_knows_how_far_it_got(
     assert slot.hears(2) == [BEGAN, ExecutorExit("its machine", complete=False)]
 
 
-def test_a_process_that_died_is_a_death_that_was_heard(
-    engine: ByScript, slot: Slot, link: HostedLink
-) -> None:
+def test_a_process_that_died_is_a_complete_exit(engine: ByScript, slot: Slot, link: HostedLink) -> None:
     engine.hosts = [lambda plan, job: Report((BEGAN,), "exit code 7")]
     link.send(Run(X, an_assignment()))
 
@@ -180,12 +178,12 @@ def test_a_job_lost_after_its_ending_costs_the_slot_nothing_but_the_cleaning_up(
 def test_a_rerun_of_the_engine_reports_under_the_same_id_and_the_first_host_is_rejected(
     engine: ByScript, slot: Slot, link: HostedLink
 ) -> None:
-    heard = threading.Event()
+    received = threading.Event()
 
     def twice(plan: HostPlan, job: str) -> Report:
         with on_the_line(plan, job) as first:
             first.send(StepStarted(X, "publish"))
-            assert heard.wait(20)
+            assert received.wait(20)
             with on_the_line(plan, job, run=1) as second:
                 with pytest.raises((EOFError, OSError)):
                     first.recv()
@@ -198,19 +196,19 @@ def test_a_rerun_of_the_engine_reports_under_the_same_id_and_the_first_host_is_r
     link.send(Run(X, an_assignment()))
 
     assert slot.hears(1) == [StepStarted(X, "publish")]
-    heard.set()
+    received.set()
     assert slot.hears(4) == [Rerun(X), BEGAN, ENDED, CLEANED]
 
 
 def test_a_finished_attempt_is_not_rerun_though_the_engine_wants_to(
     engine: ByScript, slot: Slot, link: HostedLink
 ) -> None:
-    heard = threading.Event()
+    received = threading.Event()
 
     def again(plan: HostPlan, job: str) -> Report:
         with on_the_line(plan, job) as line:
             line.send(ENDED)
-            assert heard.wait(20)
+            assert received.wait(20)
         with call(plan.address, plan.key, Connect(job, 1)) as back:
             assert isinstance(back.recv(), Rejected)
         return Report((), "no connection to its worker")
@@ -219,11 +217,11 @@ def test_a_finished_attempt_is_not_rerun_though_the_engine_wants_to(
     link.send(Run(X, an_assignment()))
 
     assert slot.hears(1) == [ENDED]
-    heard.set()
+    received.set()
     assert slot.hears(1) == [CleanupFailed(X)]
 
 
-def test_a_host_is_told_to_end_its_executor_and_the_job_is_left_to_it(
+def test_a_host_is_asked_to_end_its_executor_and_the_job_is_left_to_it(
     engine: ByScript, slot: Slot, link: HostedLink
 ) -> None:
     inside = threading.Event()
@@ -256,7 +254,7 @@ def test_a_job_that_no_host_accepted_is_cancelled(engine: ByScript, slot: Slot, 
     assert slot.hears(1) == [ExecutorExit("cancelled", complete=False)]
 
 
-def test_an_engine_that_does_not_start_is_told_like_an_executor_that_does_not(
+def test_an_engine_that_does_not_start_is_reported_like_an_executor_that_does_not(
     engine: ByScript, slot: Slot, tmp_path: Path
 ) -> None:
     engine.broken = "no Java"
@@ -296,7 +294,7 @@ def test_an_executor_killed_before_its_engine_is_up_reports_nothing_after_its_ex
 
     assert opened.wait(20)
     assert slot.hears(1) == [ExecutorExit("nothing left to do")]
-    assert slot.told.empty()
+    assert slot.reported.empty()
 
 
 def test_an_attempt_that_cannot_travel_is_refused_at_once(link: HostedLink) -> None:

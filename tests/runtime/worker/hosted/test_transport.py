@@ -32,15 +32,15 @@ class Worker:
     def __init__(self, board: HostListener) -> None:
         self.lines: SimpleQueue[HostConnection] = SimpleQueue()
         self.said: SimpleQueue[Any] = SimpleQueue()
-        self.heard = 0
+        self.received = 0
         board.expect(JOB, self.take)
 
     def take(self, line: HostConnection, _hello: Connect) -> None:
-        line.send(Accepted(self.heard))
+        line.send(Accepted(self.received))
         self.lines.put(line)
         while True:
             message = line.recv()
-            self.heard += isinstance(message, StepStarted)
+            self.received += isinstance(message, StepStarted)
             self.said.put(message)
 
 
@@ -97,15 +97,15 @@ def test_after_a_cut_lost_messages_are_resent_and_none_arrives_twice(board: Host
     if line.connection is not None and line.connection.poll(1):
         assert not line.received_kill()
 
-    heard: list[Any] = []
-    while StepStarted("e", "publish") not in heard:
-        heard.append(worker.said.get(timeout=10))
-    assert [one for one in heard if isinstance(one, StepStarted)] == [
+    received: list[Any] = []
+    while StepStarted("e", "publish") not in received:
+        received.append(worker.said.get(timeout=10))
+    assert [one for one in received if isinstance(one, StepStarted)] == [
         StepStarted("e", "body"),
         StepStarted("e", "publish"),
     ]
     assert line.kept == (StepStarted("e", "input"), StepStarted("e", "body"), StepStarted("e", "publish"))
-    assert all(isinstance(one, StepStarted | BodyProgress | Output) for one in heard)
+    assert all(isinstance(one, StepStarted | BodyProgress | Output) for one in received)
     line.close()
 
 

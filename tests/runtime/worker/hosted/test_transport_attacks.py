@@ -41,7 +41,7 @@ class Worker:
         finally:
             self.over.release()
 
-    def heard(self) -> list[Any]:
+    def received(self) -> list[Any]:
         """Return all received messages, once the connection is over."""
         assert self.over.acquire(timeout=20)
         messages = []
@@ -115,7 +115,7 @@ def test_messages_that_were_changed_dropped_or_reordered_are_not_received(
         host.send(SECOND)
         say_apart(host, THIRD, path)
 
-        assert worker.heard() == []
+        assert worker.received() == []
 
 
 def say_apart(host: Any, message: Any, path: Relay) -> None:
@@ -138,7 +138,7 @@ def test_a_replayed_message_is_received_once(board: HostListener) -> None:
         path.to_server = repeat
         host.send(FIRST)
 
-        assert worker.heard() == [FIRST]
+        assert worker.received() == [FIRST]
 
 
 def test_a_hosts_message_cannot_be_reflected_as_the_workers(board: HostListener) -> None:
@@ -171,13 +171,13 @@ def test_a_message_of_one_connection_is_not_received_on_another(board: HostListe
             path.to_server = record
             host.send(FIRST)
             assert worker.said.get(timeout=20) == FIRST
-        assert worker.heard() == []
+        assert worker.received() == []
         path.to_server = bytes
         with call(path.address, board.key, Connect(JOB)) as host:
             assert isinstance(host.recv(), Accepted)
             path.servers[1].sendall(b"".join(recorded))
 
-            assert worker.heard() == []
+            assert worker.received() == []
 
 
 @pytest.mark.parametrize("to_worker", [True, False])
@@ -198,7 +198,7 @@ def test_bytes_injected_between_messages_are_never_unpickled(
         assert isinstance(host.recv(), Accepted)
         if to_worker:
             path.servers[0].sendall(frames[frame] + bytes(100))
-            assert worker.heard() == []
+            assert worker.received() == []
         else:
             path.clients[0].sendall(frames[frame] + bytes(100))
             with pytest.raises(OSError, match="changed in transit"):
