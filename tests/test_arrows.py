@@ -275,6 +275,14 @@ APART = {
 }
 
 
+# Outside the lakes themselves, the only modules that make a call which moves a branch.
+MOVE_BRANCHES = {
+    "perago.runtime.attempt.publisher",
+    "perago.runtime.doctor.permission_probe",
+    "perago.runtime.folder_upload",
+}
+
+
 def part_of(module: str) -> str | None:
     """The row of ARROWS that a module below perago belongs to: the longest that fits."""
     name = module.removeprefix("perago.")
@@ -375,6 +383,18 @@ def test_every_row_names_modules_that_there_are() -> None:
     gone += [name for row in APART.items() for name in (row[0], *row[1]) if name not in module_files(SRC)]
 
     assert sorted(gone) == [], "these are gone, take them out of ARROWS and APART"
+
+
+def moves_branches(tree: ast.Module) -> bool:
+    """Return whether a module calls `merge` or `relocate` of a lake."""
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(call, ast.Attribute) and call.attr in ("merge", "relocate") for call in calls)
+
+
+def test_only_the_publisher_a_put_and_the_doctor_move_branches() -> None:
+    outside = {m: path for m, path in module_files(SRC).items() if not m.startswith("perago.lake.")}
+
+    assert {m for m, path in outside.items() if moves_branches(ast.parse(path.read_text()))} == MOVE_BRANCHES
 
 
 def test_importing_perago_loads_no_sdk() -> None:
