@@ -56,7 +56,7 @@ def list_repositories(*, after: str, amount: int) -> Request:
 
 
 def create_branch(repository: str, name: str, source: str, *, hidden: bool) -> Request:
-    """Create a branch; answered with 201."""
+    """Create a branch; lakeFS answers 201."""
     body = {"name": name, "source": source, "hidden": hidden}
     return Request("POST", _path(repository, "branches"), body=body, raw=True)
 
@@ -68,12 +68,12 @@ def list_branches(repository: str, *, prefix: str, after: str, amount: int) -> R
 
 
 def delete_branch(repository: str, branch: str) -> Request:
-    """Drop a branch; answered with 204."""
+    """Drop a branch; lakeFS answers 204."""
     return Request("DELETE", _path(repository, "branches", branch), raw=True)
 
 
 def hard_reset_branch(repository: str, branch: str, ref: str) -> Request:
-    """Move a branch to a ref; answered with 204."""
+    """Move a branch to a ref; lakeFS answers 204."""
     return Request("PUT", _path(repository, "branches", branch, "hard_reset"), {"ref": ref}, raw=True)
 
 
@@ -136,7 +136,7 @@ def list_tags(repository: str, *, prefix: str, after: str, amount: int) -> Reque
 
 
 def delete_tag(repository: str, tag: str) -> Request:
-    """Drop a tag; answered with 204."""
+    """Drop a tag; lakeFS answers 204."""
     return Request("DELETE", _path(repository, "tags", tag), raw=True)
 
 
@@ -164,7 +164,7 @@ def list_objects(
 def stat_object(
     repository: str, ref: str, path: str, *, user_metadata: bool | None = None, presign: bool | None = None
 ) -> Request:
-    """Read an object's entry."""
+    """Read an object's metadata."""
     query = {"path": path, "user_metadata": user_metadata, "presign": presign}
     return Request("GET", _path(repository, "refs", ref, "objects", "stat"), query)
 
@@ -180,7 +180,7 @@ def get_object(repository: str, ref: str, path: str, *, range: str | None = None
 def upload_object(
     repository: str, branch: str, path: str, content: bytes, *, if_none_match: str | None = None
 ) -> Request:
-    """Write an object without committing; answered with 201."""
+    """Write an object without committing; lakeFS answers 201."""
     headers = {"If-None-Match": if_none_match} if if_none_match else {}
     return Request(
         "POST",
@@ -253,7 +253,7 @@ def complete_presign_multipart_upload(
 def abort_presign_multipart_upload(
     repository: str, branch: str, path: str, *, upload_id: str, location: str
 ) -> Request:
-    """Discard a multipart upload; answered with 204."""
+    """Discard a multipart upload; lakeFS answers 204."""
     where = _staging(repository, branch, "pmpu", upload_id)
     return Request("DELETE", where, {"path": path}, {"physical_address": location}, raw=True)
 

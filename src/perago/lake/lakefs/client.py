@@ -42,7 +42,7 @@ from perago.protocol.backoff import Backoff
 
 
 class Repeat(Enum):
-    """The condition for sending a failed call again."""
+    """Conditions under which a failed call is sent again."""
 
     ALWAYS = "idempotent: busy, 5xx, cut connections"
     UNSENT = "only if nothing can have happened: busy, or no connection"

@@ -28,7 +28,10 @@ def copy_objects(
 
 
 def create_object(client: LakeFSClient, repository: str, branch: str, path: str, content: bytes) -> None:
-    """Create an object at a path that has none.  The server ensures this with a compare-and-swap (`If-None-Match: *`)."""
+    """Create an object.  Raises `LakeConflict` if the path already has one.
+
+    The server checks this with a compare-and-swap on the branch's entry (`If-None-Match: *`).
+    """
     doing = f"create object {path!r} on branch {branch!r} of repository {repository!r}"
     request = api.upload_object(repository, branch, path, content, if_none_match="*")
     # After a broken connection, a 412 could come from our own first try.  So report the break instead of retrying.

@@ -1,1 +1,1 @@
-"""The orchestrator port, implemented with a Conductor server."""
+"""The orchestrator port, implemented for a Conductor server."""

@@ -1,4 +1,4 @@
-"""Translates failed calls to Conductor into Perago's errors, by means of one table.
+"""Translates failed calls to Conductor into Perago's errors, using one table.
 
     answer                                              error
     400, 413                                            OrchestratorRefused: retrying is useless
@@ -86,7 +86,7 @@ class StatusError(Exception):
 
 @contextmanager
 def translated(step: str, address: str = "") -> Iterator[None]:
-    """Translate errors raised by calls in the block.  The message names the `step`, and the server's `address` if needed."""
+    """Translate errors raised by calls in the block.  `step` and the server's `address` are for the message."""
     try:
         yield
     except (StatusError, HTTPError) as error:

@@ -275,7 +275,7 @@ class ConductorOrchestrator:
         return wire.read(step, answer, wire.workflow)
 
     def workflows(self, count: int, *, start: int = 0) -> Sequence[WorkflowSummary]:
-        """Return `count` workflows from the server's index, newest first."""
+        """Return up to `count` workflows from the server's index, newest first."""
         step = "list the workflows"
         query = {"start": start, "size": count, "sort": "startTime:DESC"}
         answer = self._api.call(step, wire.Request("GET", "/workflow/search", query), repeat=True)

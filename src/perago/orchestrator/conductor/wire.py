@@ -1,7 +1,7 @@
 """Converts between Conductor's JSON and the port's values.  No I/O.
 
 An answer without the fields that Conductor always sends comes from something else (a proxy, the web UI, a wrong path in
-CONDUCTOR_SERVER_URL).  It says nothing about the call, and raises `OrchestratorUnavailable`.
+CONDUCTOR_SERVER_URL).  It says nothing about the call, so reading it raises `OrchestratorUnavailable`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Nothing here talks to a server, and no other Perago module imports the client.  
 which holds a connection, only to register and start itself.  Perago does both itself, so the executor is None.
 
 For a fork that is written as a list, and for a workflow inside a workflow, the client generates a name with a random part
-that is new in every process.  The JSON has numbers in their place, so that the same source always produces the same
+that is new in every process.  In the JSON, numbers replace these parts, so that the same source always produces the same
 definition.
 """
 

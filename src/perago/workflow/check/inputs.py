@@ -1,4 +1,4 @@
-"""Checks the input of a step that runs a Perago task: it must be `params`, plus `workspace` if the task declares one.
+"""Checks the input of a step that runs a Perago task: exactly `params`, plus `workspace` if the task declares one.
 
 The params are validated by the task's own model, in the same mode as in an attempt.  Errors about a value that is unknown,
 or that contains an unknown value, are ignored.  Errors from the author's own validators are reported only if all params

@@ -1,6 +1,6 @@
 """Reads the JSON schemas in TaskDefs: which fields a value may have, and which values violate the schema.
 
-A `Shape` is the list of schemas that a value may have.  None means "anything", and an empty list means "no value".
+A `Shape` is the list of schemas that may apply to a value.  None means "anything", and an empty list means "no value".
 
 `violations` validates a value while parts of it are still unknown.  Only certain violations are reported: `UNKNOWN` matches
 every schema, and keywords that are not implemented here (formats, conditions) are ignored.  The worker's models have the
@@ -97,7 +97,7 @@ class Shape:
         return Shape(inner, self._root)
 
     def _plain(self, schema: Any, depth: int = 0) -> Iterator[Schema]:
-        """Yield the schema with references and choices resolved."""
+        """Yield the schemas that remain when references and choices are resolved."""
         if not isinstance(schema, Mapping) or depth > 20:
             yield {}
         elif "$ref" in schema:

@@ -42,7 +42,7 @@ YES = Answer(Ran.YES)
 
 
 def has_run(workflow: WorkflowDefinition, source: str, *, by: str) -> Answer:
-    """Return whether `source` has run when `by` starts."""
+    """Return whether `source` has run by the time `by` starts."""
     ours, theirs = workflow.trails[by], workflow.trails[source]
     shared = _shared(ours, theirs)
     looping = any(spot.block.kind == "body" for spot in ours)
@@ -60,7 +60,7 @@ def has_run(workflow: WorkflowDefinition, source: str, *, by: str) -> Answer:
 
 
 def has_run_in_the_end(workflow: WorkflowDefinition, source: str) -> Answer:
-    """Return whether `source` has run when the workflow reaches its end."""
+    """Return whether `source` has run by the time the workflow reaches its end."""
     return _certain(workflow.trails[source][1:], source)
 
 
