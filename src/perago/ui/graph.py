@@ -1,13 +1,13 @@
-"""A workflow as a graph of its steps: its definition, with the present state of each step.
+"""A workflow as a graph: the steps in its definition, each with its current state.
 
     shape     drawn as
     step      a box
-    fork      lanes side by side, which all run
-    switch    lanes side by side, of which one runs
+    fork      lanes side by side, all of which run
+    switch    lanes side by side, one of which runs
     loop      a frame around the repeated steps
 
-Retries and iterations are folded into their step, which shows the status of its newest attempt.  A NOOP, which ends a
-branch for its JOIN, is not drawn.
+Retries and iterations are folded into their step, which shows the status of its newest attempt.  A NOOP, which only ends
+an arm so that the JOIN can wait for it, is not drawn.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _DEEPEST = 40
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """The present state of a step."""
+    """The current state of a step."""
 
     status: str = ""
-    """Empty if the step was not scheduled yet."""
+    """Empty if the step has not been scheduled yet."""
     attempts: int = 0
     iterations: int = 0
     seconds: float | None = None
-    """Duration of its newest attempt, if that is over."""
+    """Duration of the newest attempt, if it has ended."""
     since: float | None = None
-    """Start of its newest attempt, if that is running."""
+    """Start of the newest attempt, if it is still running."""
     why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A sequence of steps; a lane of a switch has the case as its label."""
+    """A sequence of steps.  In a switch, the label is the name of the case."""
 
     label: str
     nodes: Sequence[Node]
@@ -60,13 +60,13 @@ class Node:
 
 
 def graph_of(state: WorkflowState) -> list[Node]:
-    """Return the graph. Steps that ran but are not in the definition come at its end."""
+    """Return the graph.  Steps that ran but are not in the definition come last."""
     tasks: dict[str, list[TaskState]] = {}
     for task in state.tasks:
         if task.task_type == NOOP:
             continue
         tasks.setdefault(step_of(task), []).append(task)
-    # A definition written by a foreign tool may hold anything.
+    # A definition written by another tool may contain anything.
     definition = read_workflow(state.definition, deepest=_DEEPEST)
     nodes = list(_nodes(definition.top.steps, tasks))
     named = set(_references(nodes))
@@ -86,7 +86,7 @@ def step_of(task: TaskState) -> str:
 
 
 def state_of_step(tasks: Sequence[TaskState]) -> StepState:
-    """Return the state of a step from its tasks, oldest first."""
+    """Return the state of a step, given its tasks, oldest first."""
     if not tasks:
         return StepState()
     newest = max(tasks, key=lambda task: task.seq)

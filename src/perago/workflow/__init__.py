@@ -1,7 +1,7 @@
-"""Workflows in Python: steps of Perago tasks for the official Conductor client's workflow classes.
+"""Workflows in Python: steps that run Perago tasks, for the official Conductor client's workflow classes.
 
-This is the public API for authors of workflows; a test pins it.  The official client is slow to import, so the names below
-are loaded on first use: the workflow model and the checks live in this package too, and do not need the client.
+This is the public API for workflow authors, and a test pins it.  The official client is slow to import, so the names below
+are loaded on first use.  The workflow model and the checks, which also live in this package, do not need the client.
 """
 
 from __future__ import annotations

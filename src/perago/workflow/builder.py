@@ -1,12 +1,12 @@
-"""Builds steps of Perago tasks for the official client's workflows: `step`, `fork`, and `given` for params.
+"""Builds steps that run Perago tasks, for the official client's workflows: `step`, `fork`, and `given` for params.
 
-A type checker and `perago check` accept the same steps, as far as types can express it: the task's function carries both
-models in its type, so an editor marks a wrong param, keyword or result field.  Without a type checker, the same mistake
-fails the import of the module and names the line.
+As far as types can express it, a type checker accepts the same steps as `perago check`.  The type of the task's function
+includes both models, so an editor marks a wrong param, keyword or result field.  Without a type checker, the same error
+makes the module's import fail and names the line.
 
-Params are written as the author gave them.  Fields that were left out stay out, so the task's own defaults apply when it
-runs.  A fork's JOIN never waits for a step that may be retried: Conductor evaluates the JOIN up to twenty times a second,
-and fails the whole workflow if it sees a failure there before the retry is scheduled (decision 0022).
+Params are written to the JSON as the author passed them.  Fields that were left out stay out, so the task's own defaults
+apply when it runs.  A fork's JOIN never waits for a step that may be retried: Conductor evaluates the JOIN up to twenty
+times a second, and fails the whole workflow if it sees a failure there before the retry is scheduled (decision 0022).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def fork(name: str, *arms: Sequence[Any]) -> Fork:
 
     Args:
         name: The fork's name, unique in the workflow; its join is called `<name>_join`.
-        arms: Lists of steps; the steps of a list run one after the other, the lists in parallel.
+        arms: Lists of steps.  The steps in a list run one after the other; the lists run in parallel.
     """
     if not isinstance(name, str) or not name.strip():
         raise TaskDefinitionError(
@@ -62,8 +62,8 @@ def fork(name: str, *arms: Sequence[Any]) -> Fork:
 def given(model: Callable[Fields, Model], /, *args: Fields.args, **fields: Fields.kwargs) -> Model:
     """Return a params model in which some fields come from earlier steps: `given(CountParams, top=clean.result.kept)`.
 
-    Type checkers see the model's own constructor.  Known values are checked when the step is created; the others by the
-    task, when it runs.
+    Type checkers see the model's own constructor.  Known values are checked when the step is created, all others by the
+    task when it runs.
     """
     if not isinstance(model, type) or not issubclass(model, BaseModel) or args:
         raise TaskDefinitionError(
@@ -106,9 +106,10 @@ def references_in(value: Any) -> Iterator[Reference]:
 
 
 def refuse_secrets(params: BaseModel, label: str) -> None:
-    """Raise `TaskDefinitionError` if params hold a secret.
+    """Raise `TaskDefinitionError` if the params contain a secret.
 
-    Everyone with access to the server can read a workflow's definition, and pydantic would write stars into it.
+    Anyone with access to the server can read a workflow's definition.  Besides, pydantic would write asterisks into it in
+    place of the secret.
     """
     for one in _leaves(params):
         if isinstance(one, SecretStr | SecretBytes):
@@ -137,7 +138,7 @@ def _set_fields(model: BaseModel) -> list[tuple[str, Any]]:
 
 
 def _key(name: str, field: FieldInfo | None) -> str:
-    """Return the name of a field in the JSON that the task reads."""
+    """Return a field's name in the JSON that the task reads."""
     alias = None if field is None else field.validation_alias
     if isinstance(alias, AliasChoices):
         alias = alias.choices[0]
@@ -145,7 +146,7 @@ def _key(name: str, field: FieldInfo | None) -> str:
 
 
 class Step(TaskStep, Generic[ResultOf]):
-    """A step of the official client (a `SimpleTask`) whose output has types."""
+    """A step for the official client (a `SimpleTask`) with a typed output."""
 
     def __init__(self, task: TaskDefinition, name: str, inputs: dict[str, Any]) -> None:
         super().__init__(task.name, name, inputs)
@@ -159,7 +160,7 @@ class Step(TaskStep, Generic[ResultOf]):
 
     @property
     def workspace(self) -> Workspace:
-        """The workspace after the step: the next step that works on the branch starts here."""
+        """The workspace after the step.  The next step that works on the branch starts from it."""
         if self._workspace is None:
             raise NoSuchField(
                 f"{calling_place()}: step {self.task_reference_name!r} has no workspace: its task declares none"
@@ -199,14 +200,15 @@ def step(
     params: BaseModel,
     workspace: Workspace | Sequence[Workspace] | None = None,
 ) -> Step[Result]:
-    """Return a step that runs a task, called `name` in its workflow.  Raises `TaskDefinitionError` if it is wrong.
+    """Return a step that runs a task and is called `name`.  Raises `TaskDefinitionError` if the step is invalid.
 
     Args:
-        task: The function that is decorated with `@task`.
+        task: The function decorated with `@task`.
         name: The step's name (`taskReferenceName`), unique in its workflow.
-        workspace: The workspace it starts from, if the task has one: `INPUT_WORKSPACE` or an earlier step's `.workspace`;
-            after a fork a list, `[a.workspace, b.workspace]`: it starts from the commit that contains all of them.
-        params: The task's params model; `given(Model, …)` if some of its values come from earlier steps.
+        workspace: The workspace that the step starts from, if the task has one: `INPUT_WORKSPACE` or an earlier step's
+            `.workspace`.  After a fork, pass a list, `[a.workspace, b.workspace]`: the step then starts from the commit
+            that contains all of them.
+        params: The task's params model, or `given(Model, …)` if some of its values come from earlier steps.
     """
     label = f"step {name!r}"
     definition = getattr(task, "__perago_task__", None)

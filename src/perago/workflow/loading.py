@@ -1,7 +1,7 @@
 """Loads a workflow's definition from `module:name`.
 
-The module part is a target as for tasks, `app.flows` or `flows.py`, and is imported in the same way.  Every failure is a
-`TaskDefinitionError`; if user code failed, it names the line.
+The module part is a target such as `app.flows` or `flows.py`, and is imported in the same way as a module of tasks.  Every
+failure is raised as a `TaskDefinitionError`, which names the line if user code failed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from perago.protocol.suggestions import did_you_mean, listed
 
 
 def load_definition(source: str) -> dict[str, Any]:
-    """Return the definition of the workflow that `source`, `module:name`, names."""
+    """Return the definition of the workflow named by `source`, which has the form `module:name`."""
     target, _, name = source.rpartition(":")
     if not target or not name:
         target = target or name
@@ -44,7 +44,7 @@ def _workflows(module: ModuleType) -> list[str]:
 
 
 def _existing_workflows(target: str) -> str:
-    """Return the workflows of a module as the end of a sentence."""
+    """Return a phrase that lists the module's workflows, to complete an error message."""
     workflows = _workflows(import_target(target))
     if workflows:
         return f"; {target} has {listed(workflows)}"

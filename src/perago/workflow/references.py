@@ -1,8 +1,8 @@
-"""References: the `${…}` expressions of a workflow, each with the type of its future value.
+"""References: the `${…}` expressions in a workflow, each with the type that its value will have.
 
-To a type checker a reference is the value (an `int`, a `str`, a model); at run time it is the expression's text.  It can be
-passed on, accessed by the fields and items of its type, and put into an f-string.  Comparing and calculating would
-silently work on the text, so they are refused.
+To a type checker, a reference is the value itself (an `int`, a `str`, a model).  At run time it is the expression's text.
+It can be passed on and put into an f-string, and the fields and items that its type has can be accessed.  Comparisons and
+arithmetic would silently operate on the text, so they are rejected; only `==` and `+` with a string are allowed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REFUSED = (
 
 
 class NoSuchField(TaskDefinitionError, AttributeError):
-    """A reference has no such field; also an AttributeError, so that `hasattr` works."""
+    """Raised if a reference or a step has no such field.  It is also an `AttributeError`, so that `hasattr` works."""
 
 
 class Reference(str):
@@ -112,7 +112,7 @@ else:
 
 
 def reference(text: str, shape: Shape, kind: type[Reference] = Reference) -> Reference:
-    """Return an expression with the shape of its value."""
+    """Return a reference: an expression with the shape of its value."""
     made = kind(text)
     made._shape = shape
     return made
@@ -125,7 +125,7 @@ def workspace_at(text: str) -> Workspace:
 
 
 def expression(text: str, kind: type[T], /) -> T:
-    """Return any `${…}` expression as a value of the given type: for the workflow's input, or a step that is not Perago's.
+    """Return any `${…}` expression as a value of the given type, for the workflow's input or a step that is not Perago's.
 
     The type is not checked: `expression(plays.input("day"), str)`.
     """
@@ -147,4 +147,4 @@ def expression(text: str, kind: type[T], /) -> T:
 
 
 INPUT_WORKSPACE: Workspace = workspace_at("${workflow.input.workspace}")
-"""The workspace that the workflow was started with: `perago run --workspace REPO[@BRANCH]`, likewise `submit`."""
+"""The workspace that `perago run` or `perago submit` started the workflow with: `--workspace REPO[@BRANCH]`."""

@@ -1,8 +1,8 @@
-"""The calls of the lakeFS API that Perago makes, as values; nothing here talks to a server.
+"""The lakeFS API calls that Perago makes, as values.  Nothing here talks to a server.
 
-Each function returns one `Request`, for `LakeFSClient` to send.  Names, refs and paths may hold any character: every part of
-a URL's path is quoted whole, so that `feature/a` stays one part.  A field or parameter that Perago leaves at the server's
-default is not sent.
+Each function returns one `Request` for `LakeFSClient` to send.  Names, refs and paths may contain any character: every
+segment of a URL's path is quoted as a whole, so that `feature/a` stays one segment.  Fields and parameters that Perago
+leaves at the server's default are not sent.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call; `path` has the parts of the URL's path below `/api/v1`."""
+    """An API call.  `path` contains the segments of the URL's path below `/api/v1`."""
 
     method: str
     path: tuple[str, ...]
     query: Mapping[str, object] = field(default_factory=dict)
     body: Json | None = None
     content: bytes | None = None
-    """The bytes of an object, in place of a JSON body."""
+    """An object's bytes, sent instead of a JSON body."""
     headers: Mapping[str, str] = field(default_factory=dict)
     raw: bool = False
     """True if the answer is not JSON: an object's bytes, plain text, or nothing."""
 
     @property
     def target(self) -> str:
-        """Return path and query as they are sent.  Raises `ValueError` if a name has no UTF-8 form."""
+        """The path and query as they are sent.  Raises `ValueError` if a name cannot be encoded as UTF-8."""
         path = "".join(f"/{quote(part, safe='')}" for part in self.path)
         query = "&".join(
             f"{name}={quote(_text(value))}" for name, value in self.query.items() if value is not None
@@ -56,37 +56,37 @@ def list_repositories(*, after: str, amount: int) -> Request:
 
 
 def create_branch(repository: str, name: str, source: str, *, hidden: bool) -> Request:
-    """Create a branch; 201."""
+    """Create a branch; lakeFS answers 201."""
     body = {"name": name, "source": source, "hidden": hidden}
     return Request("POST", _path(repository, "branches"), body=body, raw=True)
 
 
 def list_branches(repository: str, *, prefix: str, after: str, amount: int) -> Request:
-    """List branches, hidden ones included."""
+    """List branches, including hidden ones."""
     query = {"prefix": prefix, "after": after, "amount": amount, "show_hidden": True}
     return Request("GET", _path(repository, "branches"), query)
 
 
 def delete_branch(repository: str, branch: str) -> Request:
-    """Drop a branch; 204."""
+    """Drop a branch; lakeFS answers 204."""
     return Request("DELETE", _path(repository, "branches", branch), raw=True)
 
 
 def hard_reset_branch(repository: str, branch: str, ref: str) -> Request:
-    """Move a branch to a ref; 204."""
+    """Move a branch to a ref; lakeFS answers 204."""
     return Request("PUT", _path(repository, "branches", branch, "hard_reset"), {"ref": ref}, raw=True)
 
 
 def diff_branch(
     repository: str, branch: str, *, amount: int, prefix: str | None = None, after: str | None = None
 ) -> Request:
-    """List the uncommitted changes of a branch."""
+    """List the uncommitted changes on a branch."""
     query = {"after": after, "amount": amount, "prefix": prefix}
     return Request("GET", _path(repository, "branches", branch, "diff"), query)
 
 
 def commit(repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> Request:
-    """Commit the uncommitted changes of a branch."""
+    """Commit the uncommitted changes on a branch."""
     body = {"message": message, "metadata": dict(metadata)}
     return Request("POST", _path(repository, "branches", branch, "commits"), body=body)
 
@@ -113,7 +113,7 @@ def merge_into_branch(
 def log_commits(
     repository: str, ref: str, *, amount: int, after: str | None = None, limit: bool | None = None
 ) -> Request:
-    """List commits along first parents, newest first; `limit` stops after `amount`."""
+    """List commits along first parents, newest first.  With `limit`, the list stops after `amount` commits."""
     query = {"after": after, "amount": amount, "limit": limit, "first_parent": True}
     return Request("GET", _path(repository, "refs", ref, "commits"), query)
 
@@ -136,7 +136,7 @@ def list_tags(repository: str, *, prefix: str, after: str, amount: int) -> Reque
 
 
 def delete_tag(repository: str, tag: str) -> Request:
-    """Drop a tag; 204."""
+    """Drop a tag; lakeFS answers 204."""
     return Request("DELETE", _path(repository, "tags", tag), raw=True)
 
 
@@ -164,7 +164,7 @@ def list_objects(
 def stat_object(
     repository: str, ref: str, path: str, *, user_metadata: bool | None = None, presign: bool | None = None
 ) -> Request:
-    """Read an object's entry."""
+    """Read an object's metadata."""
     query = {"path": path, "user_metadata": user_metadata, "presign": presign}
     return Request("GET", _path(repository, "refs", ref, "objects", "stat"), query)
 
@@ -180,7 +180,7 @@ def get_object(repository: str, ref: str, path: str, *, range: str | None = None
 def upload_object(
     repository: str, branch: str, path: str, content: bytes, *, if_none_match: str | None = None
 ) -> Request:
-    """Write an object, uncommitted; 201."""
+    """Write an object without committing; lakeFS answers 201."""
     headers = {"If-None-Match": if_none_match} if if_none_match else {}
     return Request(
         "POST",
@@ -192,7 +192,7 @@ def upload_object(
 
 
 def copy_object(repository: str, branch: str, path: str, *, source: str) -> Request:
-    """Put the object at the same path of the ref `source` onto a branch, uncommitted."""
+    """Copy an object from the ref `source` to the same path on a branch, without committing."""
     body = {"src_path": path, "src_ref": source}
     return Request(
         "POST", _path(repository, "branches", branch, "objects", "copy"), {"dest_path": path}, body
@@ -200,33 +200,33 @@ def copy_object(repository: str, branch: str, path: str, *, source: str) -> Requ
 
 
 def delete_objects(repository: str, branch: str, paths: Sequence[str]) -> Request:
-    """Remove objects from a branch, uncommitted."""
+    """Delete objects from a branch, without committing."""
     body = {"paths": [*paths]}
     return Request("POST", _path(repository, "branches", branch, "objects", "delete"), body=body)
 
 
 def get_physical_address(repository: str, branch: str, path: str) -> Request:
-    """Request a new location in the store, with a presigned URL to write it."""
+    """Request a new location in the object store, with a presigned URL for writing to it."""
     return Request("GET", _staging(repository, branch, "backing"), {"path": path, "presign": True})
 
 
 def link_physical_address(
     repository: str, branch: str, path: str, *, location: str, checksum: str, size: int
 ) -> Request:
-    """Link the bytes at a location to a path of a branch."""
+    """Link the bytes at a location to a path on a branch."""
     body = {"staging": {"physical_address": location}, "checksum": checksum, "size_bytes": size}
     return Request("PUT", _staging(repository, branch, "backing"), {"path": path}, body)
 
 
 def create_presign_multipart_upload(repository: str, branch: str, path: str) -> Request:
-    """Start a multipart upload, without URLs of parts."""
+    """Start a multipart upload, without requesting URLs for its parts."""
     return Request("POST", _staging(repository, branch, "pmpu"), {"path": path, "parts": 0})
 
 
 def upload_part(
     repository: str, branch: str, path: str, *, upload_id: str, number: int, location: str
 ) -> Request:
-    """Request the presigned URL of one part."""
+    """Request the presigned URL for one part."""
     where = _staging(repository, branch, "pmpu", upload_id, "parts", str(number))
     return Request("PUT", where, {"path": path}, {"physical_address": location})
 
@@ -253,7 +253,7 @@ def complete_presign_multipart_upload(
 def abort_presign_multipart_upload(
     repository: str, branch: str, path: str, *, upload_id: str, location: str
 ) -> Request:
-    """Discard a multipart upload; 204."""
+    """Discard a multipart upload; lakeFS answers 204."""
     where = _staging(repository, branch, "pmpu", upload_id)
     return Request("DELETE", where, {"path": path}, {"physical_address": location}, raw=True)
 

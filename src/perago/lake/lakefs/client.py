@@ -1,12 +1,13 @@
-"""Sends calls to the lakeFS API: one connection pool per process, finite time-outs, bounded retries with jitter.
+"""Sends calls to the lakeFS API: one connection pool per process, finite timeouts, bounded retries with jitter.
 
-The client is our own: the official SDK takes longer to import than the rest of a process (decision 0040).  Proxies of the
-environment are not used, and certificates are those that OpenSSL trusts, `SSL_CERT_FILE` and `SSL_CERT_DIR` included.
+Perago has its own client because the official SDK takes longer to import than everything else in the process (decision
+0040).  Proxies set in the environment are not used.  Certificates are those that OpenSSL trusts, including `SSL_CERT_FILE`
+and `SSL_CERT_DIR`.
 
-The rule: a call that changes something is sent again only if the server never saw it or said that it was busy
-(`Repeat.UNSENT`; with `Repeat.UNSEEN` the caller decides what a busy server means); idempotent calls are also sent again
-after 5xx and cut connections (`Repeat.ALWAYS`).  Nothing below this file retries: urllib3's own retries, which would
-repeat a hard reset, are off.
+A call that changes something is sent again only if the server never saw it or said that it was busy (`Repeat.UNSENT`).
+With `Repeat.UNSEEN`, it is not sent again to a busy server either: the caller decides what that means.  Idempotent calls
+are also sent again after 5xx answers and broken connections (`Repeat.ALWAYS`).  No layer below this one retries: urllib3's
+own retries, which would repeat a hard reset, are off.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from perago.protocol.backoff import Backoff
 
 
 class Repeat(Enum):
-    """The condition for sending a failed call again."""
+    """Conditions under which a failed call is sent again."""
 
     ALWAYS = "idempotent: busy, 5xx, cut connections"
     UNSENT = "only if nothing can have happened: busy, or no connection"
@@ -50,7 +51,7 @@ class Repeat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Time-outs, retries and parallelism of the adapter; tests pass their own clock, sleep and random."""
+    """The adapter's timeouts, retries and parallelism.  Tests pass their own clock, sleep and random."""
 
     connect_timeout: float = 5
     read_timeout: float = 30
@@ -65,18 +66,18 @@ class Options:
     most_parts: int = 10_000
     ranges_above_bytes: int = 256 * 1024 * 1024
     hashed_below: int = 64 * 1024 * 1024
-    """Bytes per second and core up to which downloads are hashed as they arrive; see `transfer.hashing`."""
+    """The rate, in bytes per second and core, up to which downloads are hashed as they arrive; see `transfer.hashing`."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     random: random.Random = field(default_factory=random.Random)
 
     def delay(self, failures: int) -> float:
-        """Return the delay after `failures` failures: random, up to a bound that doubles."""
+        """Return the delay after `failures` failures: random, up to a bound that doubles with each failure."""
         backoff = Backoff(self.backoff_seconds, longest=self.backoff_longest, jitter=(0.0, 1.0))
         return backoff.delay(failures, self.random)
 
     def timeout(self, timeout: float | None, within: float | None) -> urllib3.Timeout:
-        """Return the limits of one try: `timeout` as a whole, or the usual ones, none longer than `within`."""
+        """Return the time limits for one try: `timeout` in total if set, else the usual limits, each capped at `within`."""
         if timeout:
             return urllib3.Timeout(total=timeout)
         longest = math.inf if within is None else within
@@ -86,7 +87,7 @@ class Options:
 
 
 class LakeFSClient:
-    """Makes the adapter's calls to the lakeFS API; safe for threads and after a fork."""
+    """Makes the adapter's calls to the lakeFS API.  Thread-safe and fork-safe."""
 
     def __init__(self, endpoint: str, keys: tuple[str, str], options: Options) -> None:
         self._base = f"{endpoint}/api/v1"
@@ -101,7 +102,7 @@ class LakeFSClient:
         self._pools: BoundedPools | None = None
         self._owner = 0
         self.breaks = 0
-        """The number of broken connections: after each, the server may be another process."""
+        """The number of broken connections.  After each one, the server may be a different process."""
 
     def call(
         self,
@@ -113,10 +114,11 @@ class LakeFSClient:
         timeout: float | None = None,
         within: float | None = None,
     ) -> Any:
-        """Make one call, with retries as `repeat` allows, and return the answer: plain JSON, or bytes if it is raw.
+        """Make one call, with retries as `repeat` allows, and return the answer: parsed JSON, or bytes if it is raw.
 
-        `timeout` limits each try and all tries together; `within` limits all tries together, each of which has the usual
-        time-outs.  Raises `LakeUnavailable` if the answer does not have `status`, lakeFS's own: a proxy's proves nothing.
+        `timeout` limits each try as well as all tries together.  `within` limits all tries together, while each try has
+        the usual timeouts.  Raises `LakeUnavailable` if the answer's status is not `status`, the one that lakeFS itself
+        sends: a proxy's answer proves nothing.
         """
         found, answer = self._persist(doing, request, repeat, timeout, within)
         if status is not None and found != status:
@@ -126,7 +128,7 @@ class LakeFSClient:
     def _persist(
         self, doing: str, request: Request, repeat: Repeat, timeout: float | None, within: float | None
     ) -> tuple[int, Any]:
-        """Send a request until it is answered or may not be sent again; return status and answer."""
+        """Send a request until it is answered or may not be sent again.  Returns the status and the answer."""
         options = self._options
         limit = options.timeout(timeout, within)
         bound = timeout or within
@@ -146,9 +148,9 @@ class LakeFSClient:
             options.sleep(delay)
 
     def pages(self, doing: str, page: Callable[[str], Request], *, after: str = "") -> Iterator[list[Json]]:
-        """Yield the results of a paged listing, one page at a time; `page` returns the request of the page after a name.
+        """Yield the results of a paged listing, one page at a time.  `page` returns the request for the page after a name.
 
-        Raises `LakeError` if the pages repeat.
+        Raises `LakeError` if the server returns to an earlier page.
         """
         more = True
         seen: set[str] = set()
@@ -175,7 +177,7 @@ class LakeFSClient:
             pools.clear()
 
     def _send(self, request: Request, limit: urllib3.Timeout) -> tuple[int, Any]:
-        """Send a request once.  Raises `StatusError` if it does not succeed."""
+        """Send a request once.  Raises `StatusError` if the answer is not a success."""
         headers = {**self._headers, **request.headers}
         content = request.content
         if content is not None:
@@ -203,7 +205,7 @@ class LakeFSClient:
         if self._pools is None or self._owner != os.getpid():
             with self._lock:
                 if self._pools is None or self._owner != os.getpid():
-                    # False, not 0: urllib3 then raises its own errors as they are and follows no redirect.
+                    # False, not 0: urllib3 then raises its own errors unwrapped and follows no redirects.
                     self._pools = BoundedPools(
                         self._count_break, maxsize=self._options.parallel, retries=False
                     )

@@ -1,6 +1,7 @@
-"""Translates failures of the lakeFS API, urllib3 and obstore into Perago's error tree.
+"""Translates errors from the lakeFS API, urllib3 and obstore into Perago's error classes.
 
-One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` checks that no status and no class is missing.
+There is one table per source, read from top to bottom.  `tests/lake/lakefs/test_errors.py` checks that no status and no
+class is missing.
 
     answer                                   becomes
     400 dirty branch                         BranchDirty
@@ -16,8 +17,8 @@ One table per source, read top to bottom; `tests/lake/lakefs/test_errors.py` che
     408, 499, 5xx, 3xx, no answer            LakeUnavailable     the call may have happened
     any status without lakeFS's JSON         LakeUnavailable     a proxy's answer says nothing about lakeFS
 
-Texts hold the server's message and what was being done: never a header, never a key.  If there was no answer they name
-the address, without a login, and a remedy.
+Error messages contain the server's message and what was being done, but never a header or a key.  If there was no answer,
+they name the address, without credentials.  If there was no connection, they also offer a remedy.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ _CLASSES: tuple[tuple[type[BaseException], type[LakeError]], ...] = (
 )
 _NOT_SENT = (http.NewConnectionError, http.ConnectTimeoutError, http.ProxyError)
 _NO_ANSWER = (http.HTTPError, TimeoutError, ConnectionError)
-# urllib3 starts with the repr of its own object: "<_Bounded(host='lake', port=80) at 0x7f>: Failed to …".
+# urllib3's messages start with the repr of its own object: "<_Bounded(host='lake', port=80) at 0x7f>: Failed to …".
 _OWN_OBJECT = re.compile(r"<?\w+\(host=[^)]*\)(?: at 0x[0-9a-f]+>)?: ")
 _REMEDY = "; check LAKECTL_SERVER_ENDPOINT_URL, and that lakeFS is up"
 _KEYS = "; check LAKECTL_CREDENTIALS_ACCESS_KEY_ID and LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"
@@ -91,7 +92,7 @@ _LONGEST_TEXT = 600
 
 
 class StatusError(Exception):
-    """An answer whose status is not a success; `body` is its text, `reason` the status line's."""
+    """An answer with an unsuccessful status.  `body` is its text, `reason` is the reason phrase of its status line."""
 
     def __init__(self, status: int, reason: str = "", body: str = "") -> None:
         super().__init__(status, reason)
@@ -101,7 +102,7 @@ class StatusError(Exception):
 
 
 def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
-    """Return the error to raise for `error`, which happened while `doing` with the lakeFS at `address`."""
+    """Return the error to raise for `error`.  `doing` says what was being done with the lakeFS server at `address`."""
     if isinstance(error, LakeError):
         return error
     if isinstance(error, StatusError):
@@ -132,7 +133,7 @@ def not_lakefs(doing: str, address: str) -> LakeUnavailable:
 
 
 def address_of(endpoint: str) -> str:
-    """Return an endpoint fit for messages: without login, query and fragment."""
+    """Return an endpoint for use in messages, without credentials, query and fragment."""
     parts = urlsplit(endpoint)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
 
@@ -147,7 +148,7 @@ def status_class(status: int, text: str = "") -> type[LakeError]:
 
 
 def message_of(error: StatusError) -> str:
-    """Return the message of a server's answer."""
+    """Return the message in a server's answer."""
     try:
         text = str(json.loads(error.body)["message"])
     except (ValueError, KeyError, TypeError):
@@ -158,8 +159,8 @@ def message_of(error: StatusError) -> str:
 def is_own_answer(error: BaseException) -> bool:
     """Return whether lakeFS itself answered: its errors are JSON objects with a message and nothing else.
 
-    Its 404 says what was "not found", in lower case; gateways say "Not Found", or that there is no such route.  A
-    conflicting merge is answered like one that landed, with an empty reference.
+    A 404 from lakeFS says what was "not found", in lower case; gateways say "Not Found", or that there is no such route.
+    A conflicting merge is answered like one that landed, but with an empty reference.
     """
     if not isinstance(error, StatusError):
         return False
@@ -176,7 +177,7 @@ def is_own_answer(error: BaseException) -> bool:
 
 
 def is_busy(error: BaseException) -> bool:
-    """Return whether the server was busy: nothing happened, and the same call may succeed later."""
+    """Return whether the server was busy.  If so, nothing changed, and the same call may succeed later."""
     if not isinstance(error, StatusError):
         return False
     return error.status in _BUSY_STATUSES or (error.status == 500 and _LOCKED in message_of(error))

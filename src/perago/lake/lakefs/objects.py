@@ -15,7 +15,7 @@ _DELETES_PER_CALL = 1000
 def copy_objects(
     client: LakeFSClient, repository: str, branch: str, source: str, paths: Sequence[str], parallel: int
 ) -> None:
-    """Put objects of the ref `source` onto a branch under the same paths, uncommitted."""
+    """Copy objects from the ref `source` to the same paths on a branch.  The server copies them, without committing."""
 
     def copy(path: str) -> None:
         doing = f"copy {path!r} of {source!r} onto branch {branch!r} of repository {repository!r}"
@@ -28,15 +28,18 @@ def copy_objects(
 
 
 def create_object(client: LakeFSClient, repository: str, branch: str, path: str, content: bytes) -> None:
-    """Create an object at a path that has none; the server compares and swaps the branch's entry (`If-None-Match: *`)."""
+    """Create an object.  Raises `LakeConflict` if the path already has one.
+
+    The server checks this with a compare-and-swap on the branch's entry (`If-None-Match: *`).
+    """
     doing = f"create object {path!r} on branch {branch!r} of repository {repository!r}"
     request = api.upload_object(repository, branch, path, content, if_none_match="*")
-    # After a cut connection, a 412 could come from our own first try, so do not retry: report the cut.
+    # After a broken connection, a 412 could come from our own first try.  So report the break instead of retrying.
     client.call(doing, request, repeat=Repeat.UNSENT, status=201)
 
 
 def delete_objects(client: LakeFSClient, repository: str, branch: str, paths: Sequence[str]) -> None:
-    """Remove objects from a branch, uncommitted; a missing path is not an error."""
+    """Delete objects from a branch, without committing.  A missing path is not an error."""
     doing = f"delete objects from branch {branch!r} of repository {repository!r}"
     for start in range(0, len(paths), _DELETES_PER_CALL):
         batch = paths[start : start + _DELETES_PER_CALL]

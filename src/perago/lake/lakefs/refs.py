@@ -1,8 +1,10 @@
-"""Branches, tags, commits and repositories of a lakeFS server, and the server's name and store.
+"""Branches, tags, commits and repositories on a lakeFS server, and the server's name and object store.
 
-- `head` asks the log for `<branch>@`: one call, no batching delay on the server, and a tag of that name is refused.
-- Creating and dropping count only with the status that lakeFS itself gives, never with a proxy's.
-- A new repository goes to the server's default storage.
+- `head` reads the log of `<branch>@`.  This takes one call, has no batching delay on the server, and rejects a tag of that
+  name.
+- Creating a branch, or dropping a branch or tag, succeeds only with the status that lakeFS itself sends, never with a
+  proxy's.
+- A new repository is created in the server's default storage.
 """
 
 from __future__ import annotations
@@ -20,19 +22,19 @@ from perago.lake.lakefs.errors import not_lakefs
 _OWN_METADATA = ".lakefs."
 _PAGE = 1000
 Page = Callable[[str], Request]
-"""The request of the page after a name."""
+"""Returns the request for the page after a name."""
 _SECONDS = 10.0
-"""Enough for a server that is starting, and not too long to wait for one that is not lakeFS."""
+"""Long enough for a server that is starting, and not too long if the server is not lakeFS."""
 
 
 class Refs:
-    """The refs of one server's repositories; safe for threads."""
+    """The refs in one server's repositories.  Thread-safe."""
 
     def __init__(self, client: LakeFSClient) -> None:
         self._client = client
 
     def commit_at(self, repository: str, ref: str) -> Commit:
-        """Return the commit that a branch, tag, commit id or unique id prefix names."""
+        """Return the commit named by a branch, tag, commit id or unique id prefix."""
         doing = f"read {ref!r} of repository {repository!r}"
         return _commit(self._newest(doing, repository, ref))
 
@@ -51,7 +53,7 @@ class Refs:
 
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
         """Create a branch at `source`.  Raises `LakeConflict` if the name is taken."""
-        # After a cut connection, a 409 could come from our own first try, so do not retry: report the cut.
+        # After a broken connection, a 409 could come from our own first try.  So report the break instead of retrying.
         doing = f"create branch {name!r} of repository {repository!r} at {source!r}"
         self._client.call(
             doing,
@@ -61,7 +63,7 @@ class Refs:
         )
 
     def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
-        """Return the branches whose name starts with `prefix`, hidden ones included."""
+        """Return the branches whose name starts with `prefix`, including hidden ones."""
         return self._refs(
             f"list the branches {prefix}* of repository {repository!r}",
             lambda after: api.list_branches(repository, prefix=prefix, after=after, amount=_PAGE),
@@ -137,7 +139,7 @@ def _commit(answer: Json) -> Commit:
 
 
 def create_repository(client: LakeFSClient, name: str) -> None:
-    """Create a repository with branch `main` in a new folder of the server's default storage."""
+    """Create a repository with a branch `main`, in a new folder in the server's default storage."""
     doing = f"make repository {name!r}"
     storage = _storage(client.call(doing, api.get_config(), repeat=Repeat.ALWAYS), doing)
     prefix = storage.get("default_namespace_prefix") or ""
@@ -155,7 +157,10 @@ def create_repository(client: LakeFSClient, name: str) -> None:
 
 
 def server_name(client: LakeFSClient) -> str:
-    """Return the server's edition and version, which any user may read.  Raises `LakeUnavailable` if it is not lakeFS."""
+    """Return the server's edition and version, which any user may read.
+
+    Raises `LakeUnavailable` if the server is not lakeFS.
+    """
     doing = "ask lakeFS for its version"
     answer = client.call(doing, api.get_config(), repeat=Repeat.ALWAYS, timeout=_SECONDS)
     try:

@@ -1,7 +1,7 @@
-"""Connections on which a whole response arrives within its time-out, or not at all.
+"""HTTP connections with a response timeout: a response arrives completely within that time, or not at all.
 
-A socket's time-out restarts with every byte, so a server or proxy that sends its response byte by byte would hold a call
-for ever.  Here one thread for all connections closes those whose whole response has not arrived in time.
+A socket's timeout restarts with every byte, so a server or proxy that sends its response byte by byte could block a call
+forever.  Here, a single thread shuts down every connection whose response has not arrived completely in time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Deadline:
 
 
 class _Watch:
-    """Runs the callbacks of missed deadlines, on one thread: a `threading.Timer` per call would cost more than the call."""
+    """Runs the callbacks of missed deadlines on one thread.  A `threading.Timer` per call would cost more than the call."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -45,20 +45,20 @@ class _Watch:
 
     @contextlib.contextmanager
     def within(self, seconds: float, give_up: Callable[[], None]) -> Iterator[_Deadline]:
-        """Call `give_up` if the block takes longer, and set `late` on the yielded deadline."""
+        """Call `give_up` and set `late` on the yielded deadline if the block takes longer than `seconds`."""
         deadline = _Deadline(time.monotonic() + seconds, next(self._numbers), give_up)
         with self._changed:
             if not self._started:
                 threading.Thread(target=self._run, name="perago-deadlines", daemon=True).start()
                 self._started = True
             heapq.heappush(self._waiting, deadline)
-            # A thread that wakes before this deadline (maybe for one that was met long ago) will see it then.
+            # If the thread wakes before this deadline anyway (perhaps for one that was met long ago), it sees this one then.
             if deadline.due < self._wakes_at:
                 self._changed.notify()
         try:
             yield deadline
         finally:
-            # Under the lock: after the block, another call may use the connection.
+            # Hold the lock, because another call may use the connection after the block.
             with self._changed:
                 deadline.give_up = None
                 while self._waiting and self._waiting[0].give_up is None:
@@ -82,7 +82,7 @@ _watch = _Watch()
 
 
 def _renew_watch() -> None:
-    """Start with an empty watch: a forked process inherits deadlines and lock, but not the thread."""
+    """Replace the watch after a fork: the child process inherits the deadlines and the lock, but not the thread."""
     global _watch
     _watch = _Watch()
 
@@ -91,7 +91,7 @@ os.register_at_fork(after_in_child=_renew_watch)
 
 
 class _Bounded(HTTPConnection):
-    """Bounds the time from the end of the request to the end of the response by the read time-out."""
+    """Applies the read timeout to the whole time from the end of the request to the end of the response."""
 
     _was_connected = False
 
@@ -100,7 +100,7 @@ class _Bounded(HTTPConnection):
         self._on_reconnect = on_reconnect
 
     def connect(self) -> None:
-        # urllib3 silently replaces a connection that the server closed; only this call shows it.
+        # urllib3 silently replaces a connection that the server closed; this call is the only sign of it.
         if self._was_connected:
             self._on_reconnect()
         self._was_connected = True
@@ -126,7 +126,7 @@ class _BoundedTls(_Bounded, HTTPSConnection):
 
 
 class BoundedPools(urllib3.PoolManager):
-    """Pools of bounded connections; `on_reconnect` is called when one is reopened because the server has closed it."""
+    """Pools of bounded connections.  `on_reconnect` is called when a connection that the server closed is reopened."""
 
     def __init__(self, on_reconnect: Callable[[], None] = lambda: None, **options: Any) -> None:
         super().__init__(**options)
@@ -135,7 +135,7 @@ class BoundedPools(urllib3.PoolManager):
     def _new_pool(
         self, scheme: str, host: str, port: int, request_context: dict[str, Any] | None = None
     ) -> HTTPConnectionPool:
-        # urllib3's documented place to choose another kind of connection.
+        # urllib3's documented hook for using another connection class.
         made = super()._new_pool(scheme, host, port, request_context)
         connection = _BoundedTls if scheme == "https" else _Bounded
         made.ConnectionCls = partial(connection, self._on_reconnect)  # type: ignore[assignment]

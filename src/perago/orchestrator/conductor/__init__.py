@@ -1,1 +1,1 @@
-"""The orchestrator port on a Conductor server."""
+"""The orchestrator port, implemented for a Conductor server."""

@@ -1,19 +1,20 @@
-"""Translates failures of calls to Conductor into Perago's errors, by one table.
+"""Translates failed calls to Conductor into Perago's errors, using one table.
 
     answer                                              error
     400, 413                                            OrchestratorRefused: retrying is useless
     404 in Conductor's own JSON, about the request      OrchestratorNotFound
-    anything else: no answer (refused, cut, timed out),
-      5xx, 401, 403, a 404 from somewhere else          OrchestratorUnavailable: retry; the call may have taken effect
+    anything else: no answer (connection refused,
+      broken, timed out), 5xx, 401, 403, a 404 that
+      is not Conductor's                                OrchestratorUnavailable: retry; the call may have taken effect
 
-Only Conductor itself can say that a task is gone.  While it restarts, the proxy in front of it answers 404, a login page
-302, a gateway 403; taking that for an answer about the task would throw away finished work.  Conductor's own answer
-(server 3.32.3) is `{"status": 404, "message": …, "instance": …, "retryable": …}`.  It uses the same form, with Spring's
-text, for a path that it does not serve, and that means a wrong CONDUCTOR_SERVER_URL.
+Only Conductor itself can say that a task is gone.  While it restarts, a proxy in front of it answers 404, a login page 302,
+a gateway 403.  Taking that as an answer about the task would throw away finished work.  Conductor's own answer (server
+3.32.3) is `{"status": 404, "message": …, "instance": …, "retryable": …}`.  It uses the same format, with Spring's message,
+for a path that it does not serve, which means that CONDUCTOR_SERVER_URL is wrong.
 
 Conductor also answers 500 to a body it cannot parse, so retrying an OrchestratorUnavailable may never succeed.
-Messages name the step and the server's text, or its address if there was no answer.  They never include a header:
-headers carry the token.
+Messages contain the step and the server's text, or the server's address if there was no answer.  They never include a
+header, because headers carry the token.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _CONNECTIONS: tuple[tuple[type[HTTPError], str], ...] = (
 
 
 class StatusError(Exception):
-    """An answer whose status is not a success; `body` is its text, `reason` the status line's."""
+    """An answer with an unsuccessful status.  `body` is its text, `reason` is the reason phrase of its status line."""
 
     def __init__(self, status: int, reason: str = "", body: str = "") -> None:
         super().__init__(status, reason)
@@ -71,7 +72,7 @@ class StatusError(Exception):
         self.body = body
 
     def json(self) -> dict[str, Any]:
-        """Return the body if it is a JSON object, else an empty one."""
+        """Return the body if it is a JSON object, else an empty dict."""
         try:
             found = json.loads(self.body)
         except ValueError:
@@ -85,7 +86,7 @@ class StatusError(Exception):
 
 @contextmanager
 def translated(step: str, address: str = "") -> Iterator[None]:
-    """Translate errors of calls in the block; `step` starts the message, `address` is the server's."""
+    """Translate errors raised by calls in the block.  `step` and the server's `address` are for the message."""
     try:
         yield
     except (StatusError, HTTPError) as error:
@@ -93,7 +94,7 @@ def translated(step: str, address: str = "") -> Iterator[None]:
 
 
 def our_error(step: str, error: StatusError | HTTPError, address: str = "") -> OrchestratorError:
-    """Return the Perago error for an answer that is not a success, or for a connection that gave none."""
+    """Return the Perago error for an unsuccessful answer, or for a connection without an answer."""
     if isinstance(error, HTTPError):
         at = f" at {address}" if address else ""
         text = f"cannot {step}: Conductor{at} gives no answer: {_kind(error)}: {' '.join(str(error).split())}"
@@ -107,7 +108,7 @@ def our_error(step: str, error: StatusError | HTTPError, address: str = "") -> O
 
 
 def was_broken(error: HTTPError) -> bool:
-    """Return whether a connection broke after it was made, other than by silence."""
+    """Return whether an established connection broke.  A read timeout does not count as broken."""
     return _kind(error) == _BROKEN
 
 

@@ -1,11 +1,11 @@
-"""Calls to Conductor over urllib3: JSON in and out, a token where the server wants one, finite time-outs.
+"""Calls Conductor over urllib3: JSON in and out, a token if the server requires one, and finite timeouts.
 
-The client is our own: the official one takes longer to import, changes how the process starts others, and sends with httpx,
-for twice the CPU of a call (decisions 0028 and 0040).
+Perago has its own client because the official one takes longer to import, changes how the process starts child processes,
+and uses httpx, which takes twice the CPU time per call (decisions 0028 and 0040).
 
-Only calls that may safely happen twice are retried (`repeat=True`), except that a GET whose connection broke is sent once
-more on a new one.  For a poll that is no more than the poll loop would do: the tasks of the lost answer stay IN_PROGRESS
-without a worker until their lease expires.
+Only calls that are safe to repeat are retried (`repeat=True`).  There is one exception: a GET whose connection broke is
+sent once more on a new connection.  For a poll, that is no more than the poll loop would do: the tasks in the lost answer
+stay IN_PROGRESS without a worker until their lease expires.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from perago.protocol.backoff import Backoff
 TRIES = 3
 BACKOFF = Backoff(0.1, jitter=(0.5, 1.5))
 TOKEN_SECONDS = 45 * 60
-"""A token is renewed after this time, as the official client does."""
+"""Age at which a token is renewed, as in the official client."""
 _CONNECTIONS = 50
 _JSON = {"Content-Type": "application/json"}
 _REFUSED = (401, 403)
@@ -46,7 +46,7 @@ log = logging.getLogger("perago.orchestrator.conductor")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The URL of Conductor's API, and the keys to exchange for a token if it requires one."""
+    """The URL of Conductor's API, and the keys to exchange for a token if the server requires one."""
 
     url: str
     auth_key: str | None = None
@@ -56,8 +56,8 @@ class Address:
 class Connection:
     """Sends requests to one server over a pool of connections; thread-safe.
 
-    A proxy of the environment is used unless NO_PROXY names the server.  Certificates are those of `SSL_CERT_FILE` or
-    `SSL_CERT_DIR`, else certifi's.
+    A proxy set in the environment is used unless NO_PROXY names the server.  Trusted certificates come from
+    `SSL_CERT_FILE` or `SSL_CERT_DIR`, else from certifi.
     """
 
     def __init__(self, url: str, *, connect_timeout: float, read_timeout: float) -> None:
@@ -82,7 +82,7 @@ class Connection:
     ) -> str:
         """Send a request and return the text of its answer.
 
-        Raises `StatusError` if it does not succeed, and urllib3's `HTTPError` if there is no answer.
+        Raises `StatusError` if the request does not succeed, and urllib3's `HTTPError` if there is no answer.
         """
         connect, read = self._timeouts
         limit = urllib3.Timeout(connect=connect, read=read_timeout or read)
@@ -120,11 +120,11 @@ class Connection:
 
 
 class Login:
-    """The token that a server gives for keys; thread-safe, at worst two threads log in at once.
+    """Exchanges the keys for a token and renews it.  Thread-safe: at worst, two threads log in at once.
 
-    A login that fails is logged, and calls are sent without a token: what the server answers to them says what is wrong.
-    A 404 means a server without logins, as Conductor OSS is, until it refuses a call: a proxy answers 404 too, while
-    Conductor restarts.
+    A failed login is logged, and calls are then sent without a token: the server's answers to them show what is wrong.  A
+    404 means that the server has no logins, like Conductor OSS.  That is assumed only until the server rejects a call,
+    because a proxy also answers 404 while Conductor restarts.
     """
 
     def __init__(self, address: Address, connection: Connection, clock: Callable[[], float]) -> None:
@@ -143,14 +143,14 @@ class Login:
             self.renew()
 
     def headers(self) -> dict[str, str]:
-        """Return the header of a call, with a new token if there is none or it is old."""
+        """Return the headers that authorize a call.  Renews the token first if there is none or if it is too old."""
         if self._wanted and (self._token is None or self._clock() >= self._renew_at):
             self.renew()
         token = self._token
         return {} if token is None else {"X-Authorization": token}
 
     def renew(self) -> bool:
-        """Exchange the keys for a new token; return whether there is one."""
+        """Exchange the keys for a new token.  Returns whether there is one now."""
         if not self._wanted:
             return False
         token = None
@@ -163,10 +163,10 @@ class Login:
         return token is not None
 
     def after_refusal(self, error: StatusError) -> bool:
-        """Take in that a call was refused; return whether to send it again, with a new token."""
+        """Handle the rejection of a call.  Returns whether to send the call again, with a new token."""
         if self._keys is None:
             return False
-        # A server that refuses calls has logins, whatever it answered to the last one.
+        # A server that rejects calls has logins, whatever it answered to the last login.
         self._wanted = True
         return error.field("error") in _RENEWABLE and self.renew()
 
@@ -182,7 +182,7 @@ class Login:
         found = _parsed(answer)
         token = found.get("token") if isinstance(found, dict) else None
         if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
-            # Without an excerpt of the answer: it might be most of a token.
+            # Do not quote the answer: it might contain most of a token.
             raise OrchestratorUnavailable(
                 "cannot log in: the answer holds no token, so it is not Conductor's; "
                 "check CONDUCTOR_SERVER_URL, it ends in /api"
@@ -210,11 +210,14 @@ class ConductorApi:
     def call(
         self, step: str, request: Request, *, read_timeout: float | None = None, repeat: bool = False
     ) -> Any:
-        """Call the server and return its answer: JSON, or else text.  `repeat` retries a call that may happen twice."""
+        """Call the server and return its answer as JSON, or else as text.
+
+        `repeat` allows retries, for a call that is safe to repeat.
+        """
         target = f"{request.path}?{urlencode(request.query)}" if request.query else request.path
         content, headers = None, {}
         if request.method != "GET":
-            # Conductor wants a JSON body even where it has nothing to say.
+            # Conductor requires a JSON body even if there is nothing to send.
             content = json.dumps({} if request.body is None else request.body).encode()
             headers = _JSON
 
@@ -235,7 +238,7 @@ class ConductorApi:
         self._connection.close()
 
     def persist(self, once: Callable[[], Any]) -> Any:
-        """Make a call that may happen twice; up to three tries while the server is unavailable."""
+        """Make a call that is safe to repeat, with up to three tries while the server is unavailable."""
         for failures in range(1, TRIES):
             try:
                 return once()
@@ -251,7 +254,7 @@ class ConductorApi:
         headers: Mapping[str, str],
         read_timeout: float | None = None,
     ) -> str:
-        """Send a call with the token; once more with a new one if the server says that the token is no longer good."""
+        """Send a call with the token.  If the server says that the token is no longer valid, retry once with a new one."""
 
         def once() -> str:
             sent = {**headers, **self._login.headers()}
@@ -276,7 +279,7 @@ def proxy_of(url: str) -> str | None:
 
 
 def _through(proxy: str, options: Mapping[str, Any]) -> urllib3.PoolManager:
-    """Return pools of connections through a proxy."""
+    """Return connection pools that go through a proxy."""
     parts = urlsplit(proxy)
     if parts.scheme.startswith("socks"):
         if importlib.util.find_spec("socks") is None:
@@ -301,7 +304,7 @@ def _trusted() -> ssl.SSLContext:
 
 
 def _basic_auth(netloc: str) -> dict[str, str]:
-    """Return the header for a login in the server's URL, if there is one."""
+    """Return the basic-auth header for credentials in the server's URL, if there are any."""
     login = netloc.rpartition("@")[0]
     return dict(urllib3.make_headers(basic_auth=login)) if login else {}
 

@@ -1,19 +1,21 @@
-"""The orchestrator port on a real Conductor, over its REST API (facts measured on server 3.32.3).
+"""The orchestrator port on a real Conductor, over its REST API (behaviour measured on server 3.32.3).
 
 Beyond plain calls, this adapter compensates for:
 
 - *Late results.*  The server answers 200 to a result for a finished task and ignores it.  `complete` reads the
   task back: accepted means that the task has our status and our output.
 - *Updates that overwrite each other.*  The server renews a lease by reading the task and writing all of it back.  A result
-  that lands in between is lost, task IN_PROGRESS, although it was answered 200 (seen in 40 of 100 tries that raced).
-  So lease and result of one task never overlap here (both must go through one `ConductorOrchestrator`), and a task
-  that reads back unfinished is an `OrchestratorUnavailable`: send the result again.
-- *Updates that land late.*  A lease extension that got no answer may still be at the server, and overwrite a result that
-  was already read back (seen in 1 of 50 tries after a pause of the server).  `may_be_overwritten` says when to check again.
-- *Batches.*  A long poll for several tasks holds the first ones back until all have come or the time is up.  So the wait
-  is always for one task, and the rest of the batch is taken without waiting.  The server's longest wait is 5 s.
+  that lands in between is lost, and the task stays IN_PROGRESS, although the server answered 200 (seen in 40 of 100 tries
+  that raced).  So a task's lease extension and its result never overlap here (both must go through the same
+  `ConductorOrchestrator`), and a task that reads back as unfinished raises `OrchestratorUnavailable`: the caller must send
+  the result again.
+- *Updates that land late.*  A lease extension that got no answer may still be pending on the server, and may overwrite a
+  result that was already read back (seen in 1 of 50 tries after the server was paused).  `may_be_overwritten` says when to
+  check again.
+- *Batches.*  A long poll for several tasks holds back the first ones until all have arrived or the time is up.  So the
+  adapter always waits for a single task, and takes the rest of the batch without waiting.  The server waits at most 5 s.
 
-Polls and results are not retried here: see `http` for polls; the outbox retries results.
+Polls and results are not retried here.  For polls, see `http`; results are retried by the outbox.
 """
 
 from __future__ import annotations
@@ -38,10 +40,10 @@ from perago.protocol.attempt import TERMINAL_STATUSES, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
 
 MOST_UNACKNOWLEDGED = 4096
-"""More than a worker has in flight; above it the oldest are forgotten."""
+"""More than a worker ever has in flight.  Above this number, the oldest ids are forgotten."""
 MAX_OUTPUT_BYTES = 3072 * 1024
-"""The server stores a larger output outside the task (by default in a temporary folder, lost on restart), and
-turns one of more than 10 MB into a terminal failure."""
+"""The server stores a larger output outside the task (by default in a temporary folder that is lost on restart), and
+turns an output of more than 10 MB into a terminal failure."""
 MAX_LOG_CHARS = 64 * 1024
 MAX_WAIT_SECONDS = 5.0
 _LOCKS = 256
@@ -55,9 +57,9 @@ _STORED_AS = {
 
 
 class Unacknowledged:
-    """Ids of tasks with an unanswered update, which the server may apply at any time, or never; thread-safe.
+    """The ids of tasks with an unanswered update, which the server may apply at any time, or never.  Thread-safe.
 
-    Ids are never removed: the answer to a later update does not prove that the earlier one is over.
+    An answer does not remove an id: the answer to a later update does not prove that the earlier one is no longer pending.
     """
 
     def __init__(self) -> None:
@@ -122,8 +124,8 @@ class ConductorOrchestrator:
     def server(self) -> str:
         """Return "Conductor" and its version.  Raises `OrchestratorUnavailable` if something else answers."""
         step = f"find Conductor at {self._address}"
-        # Ask for a TaskDef that does not exist: only Conductor answers that in its own form.  The version proves nothing:
-        # it is plain text, which any server that answers every path would send.
+        # Ask for a TaskDef that does not exist: only Conductor answers that in its own format.  The version proves
+        # nothing: it is plain text, which any server that answers every path would send.
         if self.taskdef(_NO_TASKDEF) is not None:
             raise OrchestratorUnavailable(
                 f"cannot {step}: what answers there knows a TaskDef {_NO_TASKDEF!r}, so it is not Conductor; "
@@ -150,7 +152,7 @@ class ConductorOrchestrator:
         return found
 
     def queued_task_names(self, task_names: Sequence[str]) -> Sequence[str]:
-        """Return the names with a non-empty queue, including tasks that wait for their retry delay."""
+        """Return the names with a non-empty queue.  Tasks that are waiting for their retry delay are included."""
         step = "read the sizes of queues"
         names = "&".join(f"taskType={wire.segment(name)}" for name in task_names)
         sizes = self._api.call(step, wire.Request("GET", f"/tasks/queue/sizes?{names}"))
@@ -161,7 +163,7 @@ class ConductorOrchestrator:
         return wire.read("read the task", self._task(attempt), wire.snapshot)
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
-        """Send the result and return whether it was accepted; may be repeated."""
+        """Send the result and return whether it was accepted.  The call is safe to repeat."""
         if not outcome.send:
             raise ValueError(f"an outcome that must keep silent was to be sent: {outcome.status}")
         body = wire.result(attempt, outcome, worker_id)
@@ -175,7 +177,7 @@ class ConductorOrchestrator:
         return wire.read(step, found, lambda task: self._accepted(attempt, body, task))
 
     def extend_lease(self, attempt: Attempt, *, worker_id: str) -> None:
-        """Renew the task's lease; no effect on a finished task."""
+        """Renew the task's lease.  This has no effect on a finished task."""
         step = f"extend the lease of task {attempt.task_id}"
         request = wire.Request("POST", "/tasks", body=wire.lease(attempt, worker_id))
 
@@ -187,11 +189,11 @@ class ConductorOrchestrator:
             self._api.persist(once)
 
     def may_be_overwritten(self, attempt: Attempt, *, left_behind: bool) -> bool:
-        """Return whether a lease extension of the task may still be in flight."""
+        """Return whether a lease extension for the task may still be in flight."""
         return left_behind or attempt.task_id in self._unacknowledged
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
-        """Append lines to the task's log, in entries of at most `MAX_LOG_CHARS`; only a longer line is cut."""
+        """Append lines to the task's log, in entries of at most `MAX_LOG_CHARS`.  Only a longer line is truncated."""
         path = f"/tasks/{wire.segment(attempt.task_id)}/log"
         for text in wire.log_entries(lines, MAX_LOG_CHARS):
             self._api.post_text(f"write the log of task {attempt.task_id}", path, text)
@@ -204,7 +206,7 @@ class ConductorOrchestrator:
         return wire.read(step, answer, wire.log_lines)
 
     def taskdef(self, name: str) -> Json | None:
-        """Return the registered TaskDef with all fields of the server, or None."""
+        """Return the registered TaskDef with all fields that the server has, or None if there is none."""
         step = f"read the TaskDef {name!r}"
         try:
             answer = self._api.call(
@@ -215,11 +217,11 @@ class ConductorOrchestrator:
         return wire.read(step, answer, wire.json_object)
 
     def register_taskdefs(self, definitions: Sequence[Json]) -> None:
-        """Create or update TaskDefs, one by one: the server has no transaction."""
+        """Create or update TaskDefs, one by one: the server has no transactions."""
         for definition in definitions:
             step = f"register the TaskDef {definition.get('name')!r}"
             try:
-                # A PUT keeps the creator and creation time; a POST would overwrite them.
+                # A PUT preserves the creator and creation time; a POST would overwrite them.
                 self._api.call(
                     step, wire.Request("PUT", "/metadata/taskdefs", body=dict(definition)), repeat=True
                 )
@@ -234,13 +236,13 @@ class ConductorOrchestrator:
         answer = self._api.call(
             step, wire.Request("PUT", "/metadata/workflow", body=[dict(definition)]), repeat=True
         )
-        # The call succeeds as a whole and lists the definitions that it refused.
+        # The call always succeeds as a whole; its answer lists the definitions that were rejected.
         errors = wire.read(step, answer, lambda found: found.get("bulkErrorResults") or {})
         if errors:
             raise OrchestratorRefused(f"cannot {step}: {'; '.join(map(str, errors.values()))}")
 
     def workflow_definition(self, name: str, version: int | None = None) -> Json | None:
-        """Return the registered workflow definition with all fields of the server, or None."""
+        """Return the registered workflow definition with all fields that the server has, or None if there is none."""
         step = f"read the workflow definition {name!r}"
         query = {} if version is None else {"version": version}
         path = f"/metadata/workflow/{wire.segment(name)}"
@@ -258,7 +260,7 @@ class ConductorOrchestrator:
         return wire.read(step, answer, wire.versions)
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
-        """Start a workflow and return its id; never retried, since every call that lands starts one."""
+        """Start a workflow and return its id.  Never retried, because every call that arrives starts a workflow."""
         query = {} if version is None else {"version": version}
         step = f"start the workflow {name!r}"
         return str(
@@ -273,16 +275,16 @@ class ConductorOrchestrator:
         return wire.read(step, answer, wire.workflow)
 
     def workflows(self, count: int, *, start: int = 0) -> Sequence[WorkflowSummary]:
-        """Return the newest workflows first, from the server's index."""
+        """Return up to `count` workflows from the server's index, newest first."""
         step = "list the workflows"
         query = {"start": start, "size": count, "sort": "startTime:DESC"}
         answer = self._api.call(step, wire.Request("GET", "/workflow/search", query), repeat=True)
         return wire.read(step, answer, lambda found: [wire.summary(one) for one in found["results"]])
 
     def retry_workflow(self, workflow_id: str) -> None:
-        """Resume a failed workflow; never retried, since a second call would find it running."""
+        """Resume a failed workflow.  Never retried, because a second call would find the workflow running."""
         step = f"resume the workflow {workflow_id}"
-        # The server itself answers 404 for a running workflow and 409 if nothing is left to do: not usable as errors.
+        # The server answers 404 for a running workflow and 409 if nothing is left to do; neither is usable as an error.
         state = self.workflow(workflow_id)
         if state.running or state.status == "COMPLETED":
             raise OrchestratorRefused(f"cannot {step}: it is {state.status}")
@@ -303,7 +305,7 @@ class ConductorOrchestrator:
         try:
             return self._take(task_name, worker_id, count, 0)
         except OrchestratorError:
-            # The first task is already ours: an error here must not lose it.  The next poll will raise it again.
+            # The first task is already ours: an error here must not lose it.  The next poll will raise the error again.
             return []
 
     def _task(self, attempt: Attempt) -> Any:

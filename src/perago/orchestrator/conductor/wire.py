@@ -1,7 +1,7 @@
 """Converts between Conductor's JSON and the port's values.  No I/O.
 
-An answer without the fields that Conductor always sends comes from something else (a proxy, the web pages, a wrong
-path in CONDUCTOR_SERVER_URL) and says nothing about the call: it raises `OrchestratorUnavailable`.
+An answer without the fields that Conductor always sends comes from something else (a proxy, the web UI, a wrong path in
+CONDUCTOR_SERVER_URL).  It says nothing about the call, so reading it raises `OrchestratorUnavailable`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EXTERNAL_INPUT = "externalInputPayloadStoragePath"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to the server; `path` starts below `/api`."""
+    """A request to the server.  `path` is relative to `/api`."""
 
     method: str
     path: str
@@ -47,13 +47,13 @@ def read(step: str, answer: object, parse: Callable[[Any], T]) -> T:
 
 
 def address(url: str) -> str:
-    """Normalize a server's URL, without password and query."""
+    """Normalize a server's URL, and remove its credentials and query."""
     parts = urlsplit(url)
     return f"{parts.scheme.lower()}://{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}"
 
 
 def segment(name: str) -> str:
-    """Quote a name as one segment of a path."""
+    """Quote a name as a single path segment."""
     return quote(name, safe="")
 
 
@@ -81,7 +81,7 @@ def assignment(task: Mapping[str, Any]) -> Assignment:
 
 
 def snapshot(task: Mapping[str, Any]) -> AttemptSnapshot:
-    """Parse a task that was read back, as the state of its attempt."""
+    """Parse a task read back from Conductor into a snapshot of its attempt."""
     return AttemptSnapshot(
         status=task["status"],
         workflow_instance_id=task["workflowInstanceId"],
@@ -92,7 +92,7 @@ def snapshot(task: Mapping[str, Any]) -> AttemptSnapshot:
 
 
 def workflow(answer: Mapping[str, Any]) -> WorkflowState:
-    """Parse a workflow; its tasks are in the order they were scheduled."""
+    """Parse a workflow.  Its tasks are in the order in which they were scheduled."""
     tasks = sorted(answer.get("tasks") or [], key=lambda task: int(task["seq"]))
     return WorkflowState(
         id=answer["workflowId"],
@@ -114,7 +114,7 @@ def versions(answer: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def summary(found: Mapping[str, Any]) -> WorkflowSummary:
-    """Parse a workflow of the server's index, where times are text and a resumed workflow still has its old end."""
+    """Parse a workflow from the server's index, where times are text and a resumed workflow still has its old end time."""
     over = found["status"] not in ("RUNNING", "PAUSED")
     return WorkflowSummary(
         id=found["workflowId"],
@@ -127,7 +127,7 @@ def summary(found: Mapping[str, Any]) -> WorkflowSummary:
 
 
 def log_entries(lines: Sequence[str], most_chars: int) -> Iterator[str]:
-    """Join lines into as few log entries as the length allows; a single line that is too long is cut."""
+    """Join lines into as few log entries as the maximum length allows.  A single line that is too long is truncated."""
     entry: list[str] = []
     length = 0
     for line in (_bounded(line, most_chars) for line in lines):
@@ -136,7 +136,7 @@ def log_entries(lines: Sequence[str], most_chars: int) -> Iterator[str]:
             entry, length = [], 0
         entry.append(line)
         length += len(line) + 1
-    # An entry without text has no use on the server.
+    # An entry without text is of no use on the server.
     if any(entry):
         yield "\n".join(entry)
 
@@ -148,7 +148,7 @@ def _bounded(line: str, most_chars: int) -> str:
 
 
 def log_lines(answer: Any) -> list[LogLine]:
-    """Parse the lines of a task's log, oldest first; for an unknown task the server sends an empty answer."""
+    """Parse the lines of a task's log, oldest first.  For an unknown task, the server sends an empty answer."""
     return [
         LogLine(entry["createdTime"] / 1000, line)
         for entry in sorted(answer or (), key=lambda entry: int(entry["createdTime"]))
@@ -171,7 +171,7 @@ def result(attempt: Attempt, outcome: Outcome, worker_id: str) -> dict[str, Any]
 
 
 def lease(attempt: Attempt, worker_id: str) -> dict[str, Any]:
-    """Return the update that renews a lease; without `extendLease` the server would queue the task again."""
+    """Return the update that renews a lease.  Without `extendLease`, the server would requeue the task."""
     return {
         "workflowInstanceId": attempt.workflow_instance_id,
         "taskId": attempt.task_id,
@@ -182,12 +182,12 @@ def lease(attempt: Attempt, worker_id: str) -> dict[str, Any]:
 
 
 def json_bytes(value: Json) -> int:
-    """Return the size of a value as JSON, as the server counts it."""
+    """Return the size of a value as JSON in bytes, as counted by the server."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 
 def _task_state(task: Mapping[str, Any]) -> TaskState:
-    # A SIMPLE task's taskType is its name; the real type is in its step of the definition.
+    # A SIMPLE task's taskType is its name; the real type is in its step in the definition.
     kind = (task.get("workflowTask") or {}).get("type") or task["taskType"]
     return TaskState(
         reference=task["referenceTaskName"],
@@ -211,7 +211,7 @@ def _task_state(task: Mapping[str, Any]) -> TaskState:
 
 
 def _seconds(milliseconds: int | None) -> float | None:
-    """Convert a time of the server; 0 means none."""
+    """Convert a time from the server to seconds; 0 means that there is none."""
     return milliseconds / 1000 if milliseconds else None
 
 
@@ -220,7 +220,7 @@ def _moment(text: str | None) -> float | None:
 
 
 def _retry_limit(step: Mapping[str, Any]) -> int | None:
-    """Return the retries that the step allows, or else its TaskDef; None if neither says."""
+    """Return the number of retries set by the step, or else by its TaskDef; None if neither sets it."""
     for source in (step, step.get("taskDefinition") or {}):
         if source.get("retryCount") is not None:
             return int(source["retryCount"])
@@ -228,7 +228,7 @@ def _retry_limit(step: Mapping[str, Any]) -> int | None:
 
 
 def _input(task: Mapping[str, Any]) -> Json:
-    """Return the input; for one in external storage, only its path, so that validation names the cause."""
+    """Return the input.  If it is in external storage, return only its path, so that validation reports the cause."""
     if task.get(EXTERNAL_INPUT):
         return {EXTERNAL_INPUT: task[EXTERNAL_INPUT]}
     return task.get("inputData") or {}

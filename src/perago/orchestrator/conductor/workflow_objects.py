@@ -1,10 +1,11 @@
 """Builds workflows with the official client's classes, and converts them to JSON.
 
-Nothing here talks to a server, and no other module of Perago imports the client.  The client's workflow needs an executor,
-which holds a connection, only to register and start itself; Perago does both itself, so the executor is None.
+Nothing here talks to a server, and no other Perago module imports the client.  The client's workflow needs an executor,
+which holds a connection, only to register and start itself.  Perago does both itself, so the executor is None.
 
-The client names a fork that is written as a list, and a workflow inside a workflow, with a random part that is new in
-every process.  In the JSON these parts are numbers, so that the same source always gives the same definition.
+For a fork that is written as a list, and for a workflow inside a workflow, the client generates a name with a random part
+that is new in every process.  In the JSON, numbers replace these parts, so that the same source always produces the same
+definition.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from conductor.client.workflow.task.task_type import TaskType
 from perago.errors import TaskDefinitionError
 
 _RANDOM = re.compile(r".*_([2-9A-HJ-NP-Za-km-z]{22})")
-"""Matches names with the client's random part, by its alphabet and length."""
+"""Matches names that end in the client's random part, recognized by its alphabet and length."""
 _RANDOMLY_NAMED = ("FORK_JOIN", "SUB_WORKFLOW")
 
 
 class TaskStep(SimpleTask):  # type: ignore[misc]  # the client has no types
-    """A step that a worker runs, in the form of the client's classes."""
+    """A step that a worker runs, as a task of the official client."""
 
     def __init__(self, task: str, reference: str, inputs: Mapping[str, Any]) -> None:
         super().__init__(task_def_name=task, task_reference_name=reference)
@@ -37,14 +38,14 @@ class TaskStep(SimpleTask):  # type: ignore[misc]  # the client has no types
 
 
 class Fork(TaskInterface):  # type: ignore[misc]  # the client has no types
-    """A FORK_JOIN and its JOIN.  Each arm ends in a NOOP, and the JOIN waits for those: see decision 0022."""
+    """A FORK_JOIN and its JOIN.  Each arm ends in a NOOP, and the JOIN waits for these (see decision 0022)."""
 
     def __init__(self, reference: str, arms: Sequence[Sequence[TaskInterface]]) -> None:
         super().__init__(task_reference_name=reference, task_type=TaskType.FORK_JOIN)
         self._arms = arms
 
     def to_workflow_task(self) -> list[Any]:
-        """Return both steps, in the client's form."""
+        """Return the fork and its join as the client's objects."""
         fork = super().to_workflow_task()
         ends = [_Noop(f"{arm[-1].task_reference_name}_done") for arm in self._arms]
         fork.fork_tasks = [
@@ -57,7 +58,7 @@ class Fork(TaskInterface):  # type: ignore[misc]  # the client has no types
 
 
 class _Noop(TaskInterface):  # type: ignore[misc]
-    """A step that does nothing; the client has no class for it."""
+    """A NOOP step, for which the client has no class."""
 
     def __init__(self, reference: str) -> None:
         super().__init__(task_reference_name=reference, task_type=TaskType.SIMPLE)
@@ -75,7 +76,7 @@ def new_workflow(
     owner_email: str | None = None,
     description: str | None = None,
 ) -> ConductorWorkflow:
-    """Return an empty workflow of the official client, without a server; add steps with `>>`."""
+    """Return an empty workflow for the official client, without a server.  Add steps with `>>`."""
     made = ConductorWorkflow(executor=None, name=name, version=version, description=description)
     return made if owner_email is None else made.owner_email(owner_email)
 
@@ -93,12 +94,12 @@ def is_workflow(found: object) -> bool:
 def definition_of(workflow: Any, source: str) -> dict[str, Any]:
     """Return the workflow's JSON, as the client would send it; `source` names it in errors.
 
-    Raises `TaskDefinitionError` if the client cannot build it, or if it holds a value without a JSON form.
+    Raises `TaskDefinitionError` if the client cannot build it, or if it contains a value that has no JSON form.
     """
     try:
         made = _plain(workflow.to_workflow_def())
     except Exception as error:
-        # The client builds it only here, from the author's objects, so any error is possible.
+        # The client builds the definition only now, from the author's objects, so any error is possible.
         raise TaskDefinitionError(
             f"{source}: the official client cannot make a definition of it: {type(error).__name__}: {error}; "
             "its to_workflow_def(), called in Python, shows where"
@@ -127,7 +128,7 @@ def _random_parts(value: Any) -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert the client's models to JSON values, without the fields that are not set."""
+    """Convert the client's models to JSON values, leaving out unset fields."""
     if isinstance(value, str) and not isinstance(value, Enum):
         return str(value)
     if hasattr(value, "swagger_types"):

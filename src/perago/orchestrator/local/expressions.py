@@ -4,8 +4,8 @@
     "run ${ref.output.n} ok"    text; values are written as Java writes them (null, true, 1.5, {a=1}, [1, b])
     "$${ref}"                   the text "${ref}"
 
-The grammar is in `workflow/model/expressions.py`; an expression outside it is refused when the workflow is
-registered, never guessed while it runs.
+The grammar is in `workflow/model/expressions.py`.  An expression outside it is rejected when the workflow is registered;
+its meaning is never guessed at run time.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _read(path: str, scope: Mapping[str, Any], task_id: str | None, *, unresolve
 
 
 def _java_double(value: float) -> str:
-    """Format as Java's Double.toString: decimal between 1e-3 and 1e7, else one digit, a point and an exponent."""
+    """Format a float like Java's Double.toString: plain from 1e-3 up to 1e7, else in scientific notation (1.5E10)."""
     if value != value or value in (float("inf"), float("-inf")):
         return {"inf": "Infinity", "-inf": "-Infinity"}.get(repr(value), "NaN")
     if value == 0 or 1e-3 <= abs(value) < 1e7:

@@ -1,7 +1,7 @@
-"""Parses workflow JSON in Conductor's own form, or refuses it as a whole.
+"""Parses workflow JSON in Conductor's own format, or rejects it as a whole.
 
-Everything that the embedded orchestrator cannot run is found here, before anything runs, and named by its reference:
-all in one error.  Fields that only concern people or listeners are ignored.
+Everything that the embedded orchestrator cannot run is found here, before anything runs, and is listed by reference in a
+single error.  Fields that matter only to people or listeners are ignored.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_workflow(source: Json) -> WorkflowDefinition:
 
 
 def _read_fields(definition: WorkflowDefinition) -> None:
-    """Read the fields that the model reads only when it is asked, so that a wrong one is refused before anything runs."""
+    """Read the fields that the model parses lazily, so that an invalid one is rejected before anything runs."""
     attrgetter("version", "timeout_seconds")(definition)
     iter(definition.source["tasks"])
     for step in definition.walk():
@@ -115,7 +115,7 @@ def _unsupported_fields(source: Json) -> Iterator[str]:
 
 
 def _diagnostics(definition: WorkflowDefinition) -> Iterator[str]:
-    """Yield errors that Conductor refuses too, or would only find while the workflow runs."""
+    """Yield errors that Conductor would also reject, or would only discover while the workflow runs."""
     if not definition.top.steps:
         yield "it has no tasks"
     known = Counter(step.reference for step in definition.walk())
@@ -160,7 +160,7 @@ def _nothing(*_: object) -> Iterator[str]:
     return iter(())
 
 
-# The checks of a step by its type: forms that the embedded orchestrator cannot run, and errors on any orchestrator.
+# Checks by step type: forms that the embedded orchestrator cannot run, and errors on any orchestrator.
 _UNSUPPORTED: Mapping[str, Callable[[Step], Iterator[str]]] = {
     SWITCH: _unsupported_switch,
     DO_WHILE: _unsupported_loop,

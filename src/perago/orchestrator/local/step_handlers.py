@@ -1,14 +1,14 @@
 """The step types that the embedded orchestrator can run, and the behaviour of each.
 
-    type         its task      starts as        starts with it                          evaluated
-    SIMPLE       a worker's    to be polled     -                                       never
+    type         its task      starts as        steps that start with it                evaluated
+    SIMPLE       a worker's    ready to poll    -                                       never
     SWITCH       SWITCH        in progress      the first step of its case              in each round
-    FORK_JOIN    FORK          over             every branch, the JOIN that follows     never
+    FORK_JOIN    FORK          completed        every arm and the JOIN that follows     never
     JOIN         JOIN          in progress      -                                       between rounds
     DO_WHILE     DO_WHILE      in progress      - (evaluation starts its body)          in each round
-    NOOP         NOOP          over             -                                       never
+    NOOP         NOOP          completed        -                                       never
 
-`HANDLERS` has the functions of each type; `workflow/model/step_types.py` says what the type is.
+`HANDLERS` maps each type to its functions; `workflow/model/step_types.py` describes the types.
 
 Scheduling resolves the task's input and returns the steps that start with it.  Evaluating a SWITCH, JOIN or DO_WHILE
 returns whether the task changed, and the step that it starts, if any.  A loop's output contains every finished
@@ -87,7 +87,7 @@ def schedule_switch(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step
 
 
 def schedule_fork(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
-    """Complete the task at once, and start the first step of every branch and the JOIN that follows."""
+    """Complete the task at once, and start the first step of every arm and the JOIN that follows."""
     task.input = resolve(step.inputs, run.scope())
     task.end("COMPLETED", env.now)
     join = run.definition.next_after(step.reference)
@@ -219,16 +219,16 @@ def _condition_input(run: Run, loop: Task, step: Step) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """The functions of one step type."""
+    """The functions for one step type."""
 
     schedule: Callable[[Run, Step, Task, Env], Sequence[Step]]
-    """Sets the task's input, ends it if it is over at once, and returns the steps that start with it."""
+    """Sets the task's input, ends the task if it completes at once, and returns the steps that start with it."""
     evaluate: Callable[[Run, Task, Env], Evaluation] | None = None
     between_rounds: bool = False
     named_by_type: bool = False
-    """True if its tasks are named after their type, not after their step."""
+    """True if tasks of this type are named after the type, not after their step."""
     reopens: bool = False
-    """True if resuming the workflow reopens its task instead of creating a new one."""
+    """True if resuming the workflow reopens a task of this type instead of creating a new one."""
 
 
 HANDLERS: Mapping[str, Handler] = {
@@ -264,7 +264,7 @@ def reopens(task: Task) -> bool:
 def evaluated_tasks(
     tasks: Sequence[Task], *, between_rounds: bool
 ) -> list[tuple[Task, Callable[[Run, Task, Env], Evaluation]]]:
-    """Return the unfinished tasks to evaluate now, each with its function."""
+    """Return the unfinished tasks to evaluate now, each with its evaluation function."""
     found = []
     for task in tasks:
         handler = _SYSTEM.get(task.type)

@@ -1,19 +1,20 @@
-"""Finds steps that cannot publish, because another step has moved the branch, or moves it at the same time.
+"""Finds steps that cannot publish because another step has moved the branch, or moves it at the same time.
 
-A workspace is a branch and a version of it: the workflow's input, or the publication of a writable step.  A publication
-makes every other version of its branch old for good, and a writable step that starts from an old version cannot publish.
+A workspace is a branch and a version of it.  The version is the workflow's input or the publication of a writable step.
+A publication makes every other version of its branch permanently old, and a writable step that starts from an old version
+cannot publish.
 
-    steps in sequence          old after one, old after all that follow
-    cases of a SWITCH          old if old in every case that continues, perhaps old if old in one
-    arms of a FORK_JOIN        old if old in one arm; and two arms must not write the same branch, unless both rebase
-                               and neither sees what the other writes: then each is perhaps old
-    joined versions            old if each is old, because of a step that is not among them
-    the body of a DO_WHILE     walked twice: a conflict only from the second iteration on is a warning
+    steps in sequence          a version that is old after one step is old after all later steps
+    cases of a SWITCH          old if old in every case that continues; perhaps old if old in at least one
+    arms of a FORK_JOIN        old if old in at least one arm.  Two arms must not write the same branch, unless both
+                               rebase and neither sees what the other writes; both publications are then perhaps old
+    joined versions            old if every one of them is old because of a step that is not part of the join
+    the body of a DO_WHILE     walked twice; a conflict that appears only in the second iteration is a warning
 
 Branches and versions are identified by their names in the workflow: a branch by the input that it comes from, or as
 repository@branch; a version by that input, by the step that publishes it, or by its literal ref.  Equal names mean the same
-thing; different names may.  Which of several joined versions comes last is unknown before the run: the step starts from
-one of them.  Every writable step is assumed to write; an unknown branch or version gives no finding.
+thing, and different names may too.  Which of several joined versions is the latest is unknown before the run; the step
+starts from one of them.  Every writable step is assumed to write.  An unknown branch or version produces no finding.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from perago.workflow.model.expressions import understood, whole
 from perago.workflow.model.step_types import TERMINATE
 
 Version = tuple[str, str]
-"""A branch and a version of it, both by their names in the workflow."""
+"""A branch and a version of it, each identified by its name in the workflow."""
 
 
 def writes(checking: Checking, step: Step) -> bool:
@@ -41,7 +42,7 @@ def writes(checking: Checking, step: Step) -> bool:
 
 
 def are_independent(checking: Checking, one: Step, other: Step) -> bool:
-    """Return whether two writers both rebase, and neither sees what the other writes."""
+    """Return whether two writing steps both rebase and neither sees what the other writes."""
     tasks = [checking.task_of(step) for step in (one, other)]
     views = [task.workspace.view for task in tasks if task and task.workspace and task.workspace.rebases]
     return len(views) == 2 and not any(
@@ -50,7 +51,7 @@ def are_independent(checking: Checking, one: Step, other: Step) -> bool:
 
 
 def starts_of(checking: Checking, step: Step) -> tuple[Version, ...]:
-    """Return the versions of one branch that a step starts from: one, or all joined ones.  Empty if unknown."""
+    """Return the versions that a step starts from: one, or all versions of one branch that it joins.  Empty if unknown."""
     given = step.inputs.get("workspace")
     if not isinstance(given, list):
         start = start_of(checking, step)
@@ -62,7 +63,7 @@ def starts_of(checking: Checking, step: Step) -> tuple[Version, ...]:
 
 
 def start_of(checking: Checking, step: Step, followed: frozenset[str] = frozenset()) -> Version | None:
-    """Return the branch and version that a step starts from, or None if unknown.  A join has a combined version name."""
+    """Return the branch and version that a step starts from, or None if unknown.  A join's version has a combined name."""
     if step.reference in checking.starts:
         return checking.starts[step.reference]
     task = checking.task_of(step)
@@ -75,7 +76,7 @@ def start_of(checking: Checking, step: Step, followed: frozenset[str] = frozense
         else _given_version(checking, given, inner)
     )
     if not followed:
-        # Callers go through the steps in order, so the cache keeps the recursion short for a chain of any length.
+        # Callers visit the steps in order, so the cache keeps the recursion shallow, however long the chain is.
         checking.starts[step.reference] = found
     return found
 
@@ -114,7 +115,10 @@ def _version(checking: Checking, expression: str, followed: frozenset[str]) -> V
 def _version_of_fields(
     checking: Checking, given: Mapping[str, Any], followed: frozenset[str]
 ) -> Version | None:
-    """Return the version of a workspace given by fields: known if repository and branch are literal or of one workspace."""
+    """Return the version of a workspace that is given field by field, or None if unknown.
+
+    The branch is known if repository and branch are both literals, or if both come from the same workspace.
+    """
     repository, branch, ref = (
         _field(checking, given, name, followed) for name in ("repository", "branch", "ref")
     )
@@ -142,7 +146,7 @@ def _field(
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The publications so far: versions that are old, or may be, each with the step that moved the branch."""
+    """The effect of the publications so far: versions that are old or perhaps old, with the step that moved the branch."""
 
     old: Mapping[Version, str] = field(default_factory=dict)
     perhaps: Mapping[Version, str] = field(default_factory=dict)
@@ -156,7 +160,7 @@ class _Walk:
 
 
 def moved_heads(checking: Checking) -> list[Finding]:
-    """Return findings about steps that write a branch which another step writes too, or has moved on."""
+    """Return findings about steps that write a branch that another step has moved, or writes at the same time."""
     walk = _Walk(checking)
     _block(walk, checking.workflow.top, _State(), first=True)
     return list(walk.found.values())
@@ -171,7 +175,7 @@ def _block(walk: _Walk, block: Block, state: _State | None, *, first: bool) -> _
 
 
 def _step(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State | None:
-    """Return the state after a step; None if the workflow ends with it."""
+    """Return the state after a step, or None if the step ends the workflow."""
     if step.type == TERMINATE:
         return None
     state = _after_publishing(walk, step, state, first=first)
@@ -189,8 +193,8 @@ def _step(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State | No
         return _after_fork(walk, arms, _all_of([way for way in ways if way is not None]))
     if body is not None:
         once = _block(walk, body, state, first=first)
-        # Two iterations show every conflict.  Inner loops are not walked twice again in the second one: that would
-        # double the work with every level.
+        # Two iterations reveal every conflict.  The second one walks inner loops only once: walking them twice would
+        # double the work with every level of nesting.
         twice = _block(walk, body, once, first=False) if first else None
         return _one_of([way for way in (once, twice) if way is not None])
     return state
@@ -211,7 +215,7 @@ def _after_publishing(walk: _Walk, step: Step, state: _State, *, first: bool) ->
     }
     fresh_old = {version: by for version, by in state.old.items() if version != made}
     fresh_perhaps = {version: by for version, by in state.perhaps.items() if version != made}
-    # An optional step may have failed, and published nothing.
+    # An optional step may have failed without publishing anything.
     old = fresh_old if step.optional else {**fresh_old, **moved}
     return _State(old, {**fresh_perhaps, **moved}, state.seen | {start, made})
 
@@ -220,7 +224,7 @@ def _check_start(walk: _Walk, step: Step, state: _State, *, first: bool) -> None
     starts = starts_of(walk.checking, step)
     made = {version[1] for version in starts}
     movers = [state.old.get(start) or state.perhaps.get(start) for start in starts]
-    # A join starts from the last of its versions: one that no other step has moved past is enough.
+    # A join starts from the latest of its versions, so one that no step outside the join has moved past is enough.
     if not movers or any(by is None or (by in made and len(starts) > 1) for by in movers):
         return
     by = str(movers[0])
@@ -246,7 +250,7 @@ def _check_start(walk: _Walk, step: Step, state: _State, *, first: bool) -> None
 
 
 def _ran_in_parallel(checking: Checking, starts: tuple[Version, ...], by: str) -> bool:
-    """Return whether every version that a step starts from was published in parallel with `by`."""
+    """Return whether the steps that published `starts` are independent of `by`, and so ran in parallel with it."""
     steps = checking.workflow.steps
     return by in steps and all(
         name in steps and are_independent(checking, steps[name], steps[by]) for _, name in starts
@@ -254,7 +258,7 @@ def _ran_in_parallel(checking: Checking, starts: tuple[Version, ...], by: str) -
 
 
 def _after_fork(walk: _Walk, arms: Sequence[Block], state: _State | None) -> _State | None:
-    """Return the state after a fork: if two arms wrote the same branch, either may have published last."""
+    """Return the state after a fork.  If two arms wrote the same branch, either may have published last."""
     if state is None:
         return None
     perhaps = dict(state.perhaps)
@@ -325,7 +329,7 @@ def _branch(called: str) -> str:
 
 
 def _written(step: Step) -> str:
-    """Return the workspace of a step as its author wrote it."""
+    """Return a step's workspace as the author wrote it."""
     given = step.inputs["workspace"]
     if isinstance(given, list):
         return " and ".join(str(one["ref"]) if isinstance(one, Mapping) else str(one) for one in given)

@@ -1,8 +1,9 @@
 """Checks a workflow's JSON against the tasks it uses, before anything runs.
 
-Pure: it talks to no server, and the only user code it runs are the validators of params models.  A mistake on every path
-is an error; a mistake on some path is a warning.  Anything that cannot be known (outputs of system tasks, dynamic tasks,
-sub-workflows, variables, JsonPath beyond names and indexes) counts as correct: a false alarm is worse than a miss.
+The check is pure: it talks to no server, and the only user code it runs is the validators of params models.  Something
+wrong on every path is an error; something wrong on only some paths is a warning.  Anything that cannot be known (outputs of
+system tasks, dynamic tasks, sub-workflows, variables, JsonPath beyond names and indexes) is assumed to be correct: a false
+alarm is worse than a miss.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ def check_workflow(
     given: Mapping[str, Any] | None = None,
     elsewhere: Container[str] = (),
 ) -> list[WorkflowDiagnostic]:
-    """Return all diagnostics of a workflow, in the order of its steps.
+    """Return all diagnostics for a workflow.  Each kind of check reports in the order of the steps.
 
-    `given` is the input that it will be started with, if known; it may contain `UNKNOWN`.  `elsewhere` are the names of
-    tasks that other workers run, whose declarations are unknown.
+    `given` is the input that the workflow will be started with, if known; it may contain `UNKNOWN`.  `elsewhere` contains
+    the names of tasks that other workers run and whose declarations are unknown.
     """
     try:
         findings = dict.fromkeys(_findings(definition, tasks, given, elsewhere))
@@ -41,7 +42,7 @@ def check_workflow(
 
 
 def check_step(source: Mapping[str, Any], task: TaskDefinition) -> list[str]:
-    """Return the errors of a single step that hold in every workflow."""
+    """Return the errors in a single step that do not depend on its workflow."""
     workflow = read_workflow({"tasks": [source]}, named_only=True)
     checking = Checking(workflow, {task.name: task}, None)
     findings = _unreadable(workflow)
@@ -65,7 +66,7 @@ def _findings(
     for step in workflow.steps.values():
         findings.extend(_step(checking, step, elsewhere))
     findings.extend(_joins(checking))
-    # Two steps with the same name have no defined order.
+    # Steps that share a name have no defined order.
     if not workflow.twins:
         findings.extend(moved_heads(checking))
     outputs = definition.get("outputParameters")
@@ -75,7 +76,7 @@ def _findings(
 
 
 def _unreadable(workflow: WorkflowDefinition) -> list[Finding]:
-    """Return findings about parts that Conductor cannot read, or cannot tell apart."""
+    """Return findings about parts of the workflow that Conductor cannot read or cannot tell apart."""
     findings = [error(one.step, one.message) for one in workflow.problems]
     if not workflow.top.steps and not workflow.problems:
         findings.append(error(None, 'the workflow has no steps: "tasks" must be a list of them'))

@@ -1,6 +1,6 @@
-"""The context that the parts of the check share: a workflow with its tasks and its known input, and the findings about it.
+"""The context shared by all parts of the check: a workflow with its tasks and its known input, and the findings about it.
 
-A finding is one line.  An error is certain on every path; everything else is a warning.
+A finding is one line.  It is an error if it certainly applies on every path, and a warning otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Level = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One mistake (`error`) or possible mistake (`warning`); `step` is None if it concerns the whole workflow."""
+    """An error or a possible error (`warning`).  `step` is None if the finding concerns the whole workflow."""
 
     level: Level
     step: str | None
@@ -30,7 +30,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowDiagnostic(Finding):
-    """A finding with the file that it is about."""
+    """A finding, with the file that it is about."""
 
     file: str
 
@@ -39,25 +39,25 @@ class WorkflowDiagnostic(Finding):
 
 
 def error(step: str | None, message: str) -> Finding:
-    """Return a finding that is wrong on every path."""
+    """Return a finding about something that is wrong on every path."""
     return Finding("error", step, message)
 
 
 def warning(step: str | None, message: str) -> Finding:
-    """Return a finding that is wrong on some path."""
+    """Return a finding about something that is wrong on some paths."""
     return Finding("warning", step, message)
 
 
 @dataclass(frozen=True, slots=True)
 class Checking:
-    """A workflow and its tasks; `given` is its input, merged with its template, or None if unknown."""
+    """A workflow and its tasks.  `given` is its input merged with its input template, or None if unknown."""
 
     workflow: WorkflowDefinition
     tasks: Mapping[str, TaskDefinition]
     given: Mapping[str, Any] | None
     named_inputs: tuple[str, ...] = ()
     starts: dict[str, tuple[str, str] | None] = field(default_factory=dict)
-    """A cache by step reference, filled by `branch_conflicts.start_of`."""
+    """A cache keyed by step reference and filled by `branch_conflicts.start_of`."""
     _shapes: dict[str, TaskShapes] = field(default_factory=dict)
 
     def task_of(self, step: Step) -> TaskDefinition | None:
@@ -70,7 +70,7 @@ class Checking:
         return None if task is None else self.shapes(task).output
 
     def shapes(self, task: TaskDefinition) -> TaskShapes:
-        """Return the shapes of a task's params and output; cached, since schemas are slow to build."""
+        """Return the shapes of a task's params and output.  They are cached, because schemas are slow to build."""
         if task.name not in self._shapes:
             self._shapes[task.name] = task_shapes(task)
         return self._shapes[task.name]
@@ -86,5 +86,5 @@ class Checking:
         return shape
 
     def always_runs(self, step: Step) -> bool:
-        """Return whether every workflow that reaches its end has run the step."""
+        """Return whether the step has run whenever the workflow reaches its end."""
         return has_run_in_the_end(self.workflow, step.reference).ran is Ran.YES

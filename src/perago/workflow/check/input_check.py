@@ -1,10 +1,11 @@
-"""Checks that a workflow's input fits the tasks that receive it, before anything is started.
+"""Checks that a workflow's input fits the tasks that receive it, before the workflow is started.
 
-`${workflow.input.X}` in a step's `inputParameters` maps the input to params; the TaskDef's input schema says what a param
-accepts.  Pure: definition, TaskDefs and input go in, findings come out.
+`${workflow.input.X}` in a step's `inputParameters` maps the input to params, and the TaskDef's input schema says what a
+param accepts.  The check is pure: definition, TaskDefs and input go in, findings come out.
 
-Only values that come from the input are checked here; a mistake in the definition itself is wrong for every input, and
-the definition's check reports it.  A finding refuses the start if the step certainly runs, else it is a warning.
+Only values that come from the input are checked here.  An error in the definition itself is wrong for every input, and is
+reported by the check of the definition.  A finding prevents the start if the step is certain to run and must succeed;
+otherwise it is a warning.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _HOW = {WORKSPACE: "add --workspace REPO[@BRANCH]"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line about the input; `refused` if the workflow could not succeed."""
+    """One line about the input.  `refused` is True if the workflow could not succeed."""
 
     text: str
     refused: bool
 
 
 def check_input(definition: Json, taskdefs: Mapping[str, Json | None], payload: Json) -> list[Finding]:
-    """Return findings about `payload` as a workflow's input; `taskdefs` by name, None for one that is not registered."""
+    """Return findings about `payload` as a workflow's input.  `taskdefs` maps names to TaskDefs, or None if unregistered."""
     # Conductor merges the template into an input only if the input is not empty.
     filled = {**(definition.get("inputTemplate") or {}), **payload} if payload else {}
     findings: dict[Finding, None] = {}
@@ -52,7 +53,7 @@ def check_input(definition: Json, taskdefs: Mapping[str, Json | None], payload: 
 
 
 def _running(steps: Sequence[Step], payload: Json, *, certain: bool) -> Iterator[tuple[Step, bool]]:
-    """Yield every step that may run, and whether it certainly runs and must succeed."""
+    """Yield every step that may run, and whether it is certain to run and must succeed."""
     for step in steps:
         yield step, certain and not step.optional
         case = _switch_case(step, payload)
@@ -67,7 +68,7 @@ def _running(steps: Sequence[Step], payload: Json, *, certain: bool) -> Iterator
 
 
 def _switch_case(step: Step, payload: Json) -> Sequence[Step] | None:
-    """Return the steps of the case that a SWITCH takes, or None if the input alone does not decide it."""
+    """Return the steps of the case that a SWITCH takes, or None if the input alone does not determine the case."""
     if step.type != SWITCH or step.evaluator != "value-param":
         return None
     value = known_input(step.inputs, payload).value.get(step.expression, UNKNOWN)

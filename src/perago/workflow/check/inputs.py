@@ -1,8 +1,8 @@
-"""Checks the input of a step that runs a Perago task: exactly `params`, and `workspace` if the task declares one.
+"""Checks the input of a step that runs a Perago task: exactly `params`, plus `workspace` if the task declares one.
 
-The task's model itself validates the params, in the same mode as in an attempt; its errors about a value that is unknown,
-or contains an unknown value, are ignored.  Errors of the author's own validators are warnings, and only if everything is
-known: they may read other fields, or depend on the machine they run on.
+The params are validated by the task's own model, in the same mode as in an attempt.  Errors about a value that is unknown,
+or that contains an unknown value, are ignored.  Errors from the author's own validators are reported only if all params
+are known, and only as warnings: a validator may read other fields, or depend on the machine that it runs on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _WHOLE = "--workspace REPO[@BRANCH] gives a whole one, as ${workflow.input.works
 
 @dataclass(frozen=True, slots=True)
 class InputViolation:
-    """One part of the params that the model refuses; `kind` is pydantic's error type."""
+    """One part of the params that the model rejects.  `kind` is pydantic's error type."""
 
     path: Path
     kind: str
@@ -81,7 +81,7 @@ def violations(task: TaskDefinition, params: Any) -> list[InputViolation]:
 
 
 def takes_null(task: TaskDefinition, params: Any, path: Path) -> bool:
-    """Return whether the model accepts null at a path of params; True if uncertain."""
+    """Return whether the model accepts null at a path in the params; True if uncertain."""
     if any(isinstance(part, int) for part in path):
         return True
     changed = _with_null(params, path)
@@ -96,7 +96,7 @@ def _validation_errors(task: TaskDefinition, params: Any) -> Sequence[ErrorDetai
     except ValidationError as error:
         return error.errors(include_url=False, include_context=False)
     except Exception:
-        # A validator of the author that fails because some fields are left out.
+        # One of the author's validators may fail because some fields are left out.
         return ()
     return ()
 
@@ -105,7 +105,7 @@ def _violation(details: ErrorDetails, params: Any, *, whole: bool) -> InputViola
     path, choice = _data_path(details, params)
     kind = details["type"]
     about = at(params, path)
-    # While a part of the value is unknown, the intended choice of a union is unknown too.
+    # While a part of the value is unknown, the intended member of a union is unknown too.
     if has_unknown(choice) or about is UNKNOWN:
         return None
     if kind == "missing":
@@ -118,7 +118,7 @@ def _violation(details: ErrorDetails, params: Any, *, whole: bool) -> InputViola
 
 
 def _data_path(details: ErrorDetails, params: Any) -> tuple[Path, Any]:
-    """Return the path of an error in the params, without the choices of unions, and the value of the first union on it."""
+    """Return the path of an error in the params, without union members, and the value of the first union on that path."""
     path: Path = ()
     value, choice = params, None
     for number, part in enumerate(details["loc"], start=1):
@@ -134,7 +134,7 @@ def _data_path(details: ErrorDetails, params: Any) -> tuple[Path, Any]:
 
 
 def _moves_fields(model: type[BaseModel]) -> bool:
-    """Return whether a field's value may come from another place than the field's name in the JSON."""
+    """Return whether a field's value may come from somewhere other than the field's name in the JSON."""
     for one in models_of(model):
         decorators = one.__pydantic_decorators__
         if decorators.root_validators or any(
@@ -161,7 +161,7 @@ def _kind(value: Any) -> str:
 
 
 def step_input(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
-    """Yield findings about a step's input, apart from what its expressions read."""
+    """Yield findings about a step's input, except those about what its expressions read."""
     if step.input_elsewhere:
         return
     yield from _envelope(step, task, checking.shapes(task).params.names)
@@ -224,7 +224,7 @@ def _one_workspace(checking: Checking, step: Step, given: Any, called: str) -> I
     if value is UNKNOWN:
         return
     if called == "workspace" and expression is not None and isinstance(value, list):
-        # The workflow's input holds a list of workspaces.
+        # The workflow's input contains a list of workspaces.
         yield from _workspace(checking, step, value)
         return
     if not isinstance(value, Mapping):

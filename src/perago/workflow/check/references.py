@@ -1,7 +1,7 @@
-"""Checks what `${…}` reads: the step must exist, must have run by then, and its output must have the field.
+"""Checks what `${…}` expressions read: the step must exist, must have run by then, and its output must have the field.
 
-A read that is null on every path is an error.  A read that is null only on some path is a warning, and only if its reader
-does not accept null: collecting the output of whichever case of a SWITCH ran is common.
+A read that is null on every path is an error.  A read that is null on only some paths is a warning, and only if the reader
+does not accept null: it is common to collect the output of whichever case of a SWITCH ran.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _OF_STEP = {
 
 @dataclass(frozen=True, slots=True)
 class _NullRead:
-    """The reason why a read is null, on every path (`error`) or on some (`warning`)."""
+    """The reason why a read is null, on every path (`error`) or only on some (`warning`)."""
 
     level: Level
     why: str
@@ -73,7 +73,7 @@ def step_reads(checking: Checking, step: Step) -> Iterator[Finding]:
 
 
 def output_reads(checking: Checking, outputs: Mapping[str, Any]) -> Iterator[Finding]:
-    """Yield findings about outputs of the workflow that are always null."""
+    """Yield findings about workflow outputs that are always null."""
     for name, value in outputs.items():
         if value is None:
             yield warning(None, f"output {name!r} is always null: it is written so in outputParameters")
@@ -95,7 +95,7 @@ def _null_read(checking: Checking, expression: str, reader: Step | None) -> _Nul
         return _no_step(checking, parts)
     answer = None if reader is None else has_run(checking.workflow, head, by=reader.reference)
     if answer is not None and answer.ran is Ran.NO:
-        # A retry reads the output of the attempt before it; a failed attempt of a Perago task has none.
+        # A retry reads the output of the previous attempt, but a failed attempt of a Perago task has none.
         has_output = (
             reader is not None and reader.reference == head and not _no_output_when_failed(checking, parts)
         )
@@ -149,7 +149,7 @@ def _of_workflow(checking: Checking, parts: tuple[Part, ...]) -> _NullRead | Non
 
 
 def _of_step(checking: Checking, parts: tuple[Part, ...]) -> _NullRead | None:
-    """Return why the step, or its output, does not have the field; None if it may have it."""
+    """Return why the step, or its output, does not have the field, or None if it may have it."""
     head = str(parts[0])
     output = checking.output_of(head)
     if len(parts) < 2:
@@ -194,7 +194,7 @@ def _no_field(checking: Checking, parts: tuple[Part, ...], number: int, shape: S
 
 
 def _missing_input(checking: Checking, step: Step, path: Path, text: str) -> _NullRead | None:
-    """Return why an input that the step requires is missing in the workflow's input; None if it is not."""
+    """Return why a value that the step requires is missing from the workflow's input, or None if it is not missing."""
     expression = whole(text)
     if checking.given is None or expression is None or from_input(expression, checking.given) is not None:
         return None

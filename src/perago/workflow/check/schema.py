@@ -1,11 +1,11 @@
-"""JSON schemas of TaskDefs, as the check reads them: the fields that a value may have, and the values that do not fit.
+"""Reads the JSON schemas in TaskDefs: which fields a value may have, and which values violate the schema.
 
-A `Shape` is the list of schemas that a value may have; None means "anything", and an empty list "no value".
+A `Shape` is the list of schemas that may apply to a value.  None means "anything", and an empty list means "no value".
 
-`violations` validates a value while parts of it are still unknown.  Only certain violations are reported.  `UNKNOWN` fits
-every schema, and keywords that are not implemented here (formats, conditions) are ignored: the worker's models decide in
-the end.  This is the part of JSON Schema that models write, about a screen of code; libraries for all of it bring four
-packages, and none accepts a value with holes.
+`violations` validates a value while parts of it are still unknown.  Only certain violations are reported: `UNKNOWN` matches
+every schema, and keywords that are not implemented here (formats, conditions) are ignored.  The worker's models have the
+final say.  The code covers the part of JSON Schema that pydantic models generate, in about a screen.  A library for all of
+JSON Schema would add four packages, and none accepts a value with unknown parts.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Shape:
         return Shape(inner, self._root)
 
     def _plain(self, schema: Any, depth: int = 0) -> Iterator[Schema]:
-        """Yield the schema with references and choices resolved."""
+        """Yield the schemas that remain when references and choices are resolved."""
         if not isinstance(schema, Mapping) or depth > 20:
             yield {}
         elif "$ref" in schema:
@@ -119,7 +119,7 @@ class TaskShapes:
 
 
 def task_shapes(task: TaskDefinition) -> TaskShapes:
-    """Return the shapes of a task; they allow anything if its models have no JSON form."""
+    """Return the shapes of a task.  They allow anything if its models have no JSON schema."""
     try:
         built = build_taskdef(task)
     except TaskDefinitionError:
@@ -130,7 +130,7 @@ def task_shapes(task: TaskDefinition) -> TaskShapes:
 
 @dataclass(frozen=True, slots=True)
 class SchemaViolation:
-    """The path at which a value breaks a schema, and the rule: `must be …`, `is missing`, `is not declared`."""
+    """The path at which a value violates a schema, and the rule: `must be …`, `is missing`, `is not declared`."""
 
     path: Path
     rule: str
@@ -140,7 +140,7 @@ class SchemaViolation:
 
 
 def kind_of(value: Any) -> str:
-    """Return the type of a JSON value in words; never the value, which may be a secret."""
+    """Return a JSON value's type in words, never the value itself, which may be a secret."""
     found = next(
         name for name in ("null", "boolean", "string", "number", "array", "object") if _is(name, value)
     )
@@ -193,7 +193,7 @@ def _of_choices(value: Any, choices: list[Any], root: Schema, path: Path) -> Ite
     tried = [list(violations(value, choice, root, path)) for choice in choices]
     if not all(tried):
         return
-    # Report only choices of the value's own type; if there is none, name all types.
+    # Report only choices that accept the value's type.  If there are none, list all types.
     near = [wrong for wrong in tried if not any(one.path == path and one.wrong_kind for one in wrong)]
     if near:
         yield from near[0]

@@ -1,12 +1,13 @@
-"""Decides whether a step has run by the time that another one starts.
+"""Decides whether a step has run by the time another one starts.
 
     where the source is                       it has run
     before the reader, or around it           yes
       in a case of a SWITCH                   maybe, unless every other case ends the workflow
       in an arm that no JOIN waits for        maybe
-    after the reader                          no; inside one loop maybe, in an earlier iteration
-    in another arm of the same FORK_JOIN      maybe; no if the reader starts its arm; yes if a JOIN before it waits
-    in another case of the same SWITCH        no; inside one loop maybe
+    after the reader                          no; inside a loop maybe, in an earlier iteration
+    in another arm of the same FORK_JOIN      maybe; no if the reader is the first step of its arm;
+                                              yes if a JOIN before the reader waits for the source
+    in another case of the same SWITCH        no; inside a loop maybe
 
 A step reads its input when it is scheduled; the first step of an arm is scheduled when the fork starts.
 """
@@ -22,7 +23,7 @@ from perago.workflow.model.step_types import JOINS, TERMINATE
 
 
 class Ran(Enum):
-    """The answer to whether a step has run."""
+    """Certainty that a step has run."""
 
     YES = "yes"
     MAYBE = "maybe"
@@ -31,7 +32,7 @@ class Ran(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer, with the reason if it is not YES."""
+    """The certainty that a step has run, with the reason if it is not YES."""
 
     ran: Ran
     why: str = ""
@@ -41,7 +42,7 @@ YES = Answer(Ran.YES)
 
 
 def has_run(workflow: WorkflowDefinition, source: str, *, by: str) -> Answer:
-    """Return whether `source` has run when `by` starts."""
+    """Return whether `source` has run by the time `by` starts."""
     ours, theirs = workflow.trails[by], workflow.trails[source]
     shared = _shared(ours, theirs)
     looping = any(spot.block.kind == "body" for spot in ours)
@@ -59,7 +60,7 @@ def has_run(workflow: WorkflowDefinition, source: str, *, by: str) -> Answer:
 
 
 def has_run_in_the_end(workflow: WorkflowDefinition, source: str) -> Answer:
-    """Return whether `source` has run when the workflow reaches its end."""
+    """Return whether `source` has run by the time the workflow reaches its end."""
     return _certain(workflow.trails[source][1:], source)
 
 
@@ -81,14 +82,14 @@ def _earlier_iteration(source: str) -> Answer:
 
 
 def _inside(theirs: tuple[Spot, ...], source: str) -> Answer:
-    """Answer for a source inside the reader: a loop reads its body when it decides whether to continue."""
+    """Return whether a source inside the reader has run.  A loop reads its body when it decides whether to continue."""
     if theirs[0].block.kind == "body":
         return _certain(theirs[1:], source)
     return Answer(Ran.NO, f"{source!r} runs inside it")
 
 
 def _apart(ours: tuple[Spot, ...], theirs: tuple[Spot, ...], source: str, *, looping: bool) -> Answer:
-    """Answer for a source and a reader in different blocks of one step."""
+    """Return whether the source has run before the reader if they are in different cases or arms of the same step."""
     if ours[0].block.is_case:
         why = f"{source!r} runs in another case of {_name(ours[0].holder)!r}"
         return Answer(Ran.MAYBE if looping else Ran.NO, why)
@@ -130,7 +131,7 @@ def _is_only_continuation(spot: Spot) -> bool:
 
 
 def _waits_for(steps: tuple[Step, ...], spot: Spot) -> bool:
-    """Return whether a JOIN among `steps` waits for the step at `spot`, or for a later step of its arm."""
+    """Return whether a JOIN among `steps` waits for the step at `spot`, or for a later step in its arm."""
     behind = {inner.reference for step in spot.block.steps[spot.index :] for inner in step.walk()}
     return any(step.type in JOINS and behind.intersection(step.join_on) for step in steps)
 

@@ -1,1 +1,1 @@
-"""Conductor's workflow JSON as values.  It is read here, in one place, without any I/O."""
+"""Typed model of Conductor's workflow JSON.  All parsing happens here, without I/O."""

@@ -1,16 +1,16 @@
-"""Conductor's workflow JSON as a tree of steps, read in one place.
+"""The workflow model: Conductor's workflow JSON, parsed into a tree of steps.
 
     in the JSON       kind of block    its steps run
     tasks             top              one after the other
-    decisionCases     case             if the value is the case's name
-    defaultCase       default          if no case has the value's name
-    forkTasks         arm              beside the other arms
+    decisionCases     case             if the value equals the case's name
+    defaultCase       default          if no case matches the value
+    forkTasks         arm              in parallel with the other arms
     loopOver          body             once or more
 
-Reading refuses nothing, since each caller draws the line elsewhere: the check accepts types that it does not know, the
-embedded orchestrator only those that it can run, and a page draws whatever a server has.  A part that Conductor itself
-cannot read (a step without a name, steps that are not in a list) is listed in `problems`.  Fields that only one caller
-needs are read from `source`, which is the JSON as it was written.
+The reader rejects nothing, because each caller draws the line elsewhere: the check accepts types that it does not know,
+the embedded orchestrator accepts only those that it can run, and a UI page draws whatever a server has.  A part that
+Conductor itself cannot read (a step without a name, steps that are not in a list) is listed in `problems`.  A field that
+only one caller needs is read from `source`, the JSON as it was written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ITERATION_MARK = "__"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A list of steps; `name` is the case, or the number of the arm."""
+    """A list of steps.  `name` is the name of the case or the number of the arm."""
 
     kind: BlockKind
     name: str
@@ -36,13 +36,13 @@ class Block:
 
     @property
     def is_case(self) -> bool:
-        """True for a case of a switch, the default included."""
+        """True for a case of a switch, including the default."""
         return self.kind in ("case", "default")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One entry of a workflow's tasks, with the blocks inside it."""
+    """One entry in a workflow's `tasks`, with the blocks inside it."""
 
     reference: str
     name: str
@@ -54,7 +54,7 @@ class Step:
 
     @property
     def shape(self) -> Shape:
-        """The way in which the steps inside it run."""
+        """The step's shape, which says how the steps inside it run."""
         return shape_of(self.type)
 
     @property
@@ -75,7 +75,7 @@ class Step:
 
     @property
     def start_delay(self) -> int:
-        """Seconds before a worker gets the task."""
+        """The delay in seconds before a worker can get the task."""
         return int(self.source.get("startDelay") or 0)
 
     @property
@@ -85,7 +85,7 @@ class Step:
 
     @property
     def expression(self) -> str:
-        """The script of a switch, or the name of the input that decides it."""
+        """A switch's script, or the name of the input parameter that it switches on."""
         return self.source.get("expression") or ""
 
     @property
@@ -94,7 +94,7 @@ class Step:
         return self.source.get("loopCondition") or ""
 
     def blocks_of(self, kind: BlockKind) -> tuple[Block, ...]:
-        """Return the blocks of a kind."""
+        """Return the blocks of the given kind."""
         return tuple(block for block in self.blocks if block.kind == kind)
 
     @property
@@ -108,7 +108,7 @@ class Step:
         return next((block.steps for block in (*chosen, *self.blocks_of("default"))), ())
 
     def walk(self) -> Iterator[Step]:
-        """Yield this step and every step inside it, in the order of the file."""
+        """Yield this step and every step inside it, in file order."""
         yield self
         for block in self.blocks:
             for step in block.steps:
@@ -121,7 +121,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """The position of a step in one block, and the step that holds the block."""
+    """The position of a step in a block, and the step that contains the block (None at the top level)."""
 
     holder: Step | None
     block: Block
@@ -130,7 +130,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A part of the JSON that Conductor cannot read; `step` is the reference of the step that has it, if known."""
+    """A part of the JSON that Conductor cannot read.  `step` is the reference of the step that it is in, if known."""
 
     step: str | None
     message: str
@@ -138,9 +138,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkflowDefinition:
-    """A workflow's tree, with its steps and their positions by reference.
+    """A workflow as a tree, with its steps and their positions indexed by reference.
 
-    If several steps share a reference, `steps` and `trails` have the first, and `twins` the reference of each other one.
+    If several steps share a reference, `steps` and `trails` contain only the first one, and `twins` contains the reference
+    once for each of the others.
     """
 
     source: Json
@@ -148,7 +149,7 @@ class WorkflowDefinition:
     problems: tuple[Problem, ...] = ()
     steps: dict[str, Step] = field(default_factory=dict)
     trails: dict[str, tuple[Spot, ...]] = field(default_factory=dict)
-    """The spots on the way to each step, from the top."""
+    """The path to each step as a sequence of spots, from the top down."""
     twins: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -166,27 +167,27 @@ class WorkflowDefinition:
 
     @property
     def output_parameters(self) -> Json:
-        """The expressions of the workflow's output."""
+        """The expressions for the workflow's output."""
         return self.source.get("outputParameters") or {}
 
     @property
     def input_template(self) -> Json:
-        """The defaults of the workflow's input."""
+        """The defaults for the workflow's input."""
         return self.source.get("inputTemplate") or {}
 
     @property
     def variables(self) -> Json:
-        """The values of `${workflow.variables.…}` at the start."""
+        """The initial values of `${workflow.variables.…}`."""
         return self.source.get("variables") or {}
 
     @property
     def timeout_seconds(self) -> int:
-        """The time limit of the whole workflow; 0 for none."""
+        """The time limit for the whole workflow; 0 means no limit."""
         return int(self.source.get("timeoutSeconds") or 0)
 
     @property
     def timeout_policy(self) -> str:
-        """The consequence of exceeding the time limit."""
+        """Conductor's policy for a workflow that exceeds its time limit."""
         return self.source.get("timeoutPolicy") or "ALERT_ONLY"
 
     @property
@@ -195,17 +196,17 @@ class WorkflowDefinition:
         return any(step.type not in BRING_NO_STEPS for step in self.steps.values())
 
     def walk(self) -> Iterator[Step]:
-        """Yield every step, in the order of the file."""
+        """Yield every step, in file order."""
         for step in self.top.steps:
             yield from step.walk()
 
     def next_after(self, reference: str) -> Step | None:
-        """Return the step after this one; None at the end of the workflow or of a loop's body."""
+        """Return the step that follows this one, or None at the end of the workflow or of a loop's body."""
         for spot in reversed(self.trails[reference]):
             if spot.index + 1 < len(spot.block.steps):
                 return spot.block.steps[spot.index + 1]
             if spot.holder is not None and spot.holder.shape == "loop":
-                # After the last step of a loop's body, the loop itself decides.
+                # After the last step of a loop's body, the loop itself decides what runs next.
                 return None
         return None
 
@@ -214,7 +215,10 @@ class WorkflowDefinition:
         return [spot.holder for spot in reversed(self.trails[reference]) if spot.holder is not None]
 
     def before(self, reference: str) -> frozenset[str]:
-        """Return the references of all steps before a step: they are over, or decided, when it is scheduled."""
+        """Return the references of all steps that precede or contain a step.
+
+        When the step is scheduled, each of them has ended, was skipped, or has been entered.
+        """
         found = {step.reference for step in self.holders(reference)}
         for spot in self.trails[reference]:
             for step in spot.block.steps[: spot.index]:
@@ -235,10 +239,10 @@ class WorkflowDefinition:
 def read_workflow(
     source: Json, *, named_only: bool = False, deepest: int | None = None
 ) -> WorkflowDefinition:
-    """Return the tree of a workflow's JSON.
+    """Parse a workflow's JSON into a tree.
 
-    `named_only` leaves out steps that Conductor cannot name, with all inside them.  Steps below the level `deepest` are
-    left out, for JSON of unknown origin.
+    `named_only` leaves out steps without a usable name, together with everything inside them.  `deepest` limits how many
+    levels of nesting are read, for JSON of unknown origin; deeper steps are left out.
     """
     reader = _Reader(named_only, deepest)
     top = Block("top", "", reader.steps(source.get("tasks"), None, 0))
@@ -246,7 +250,7 @@ def read_workflow(
 
 
 def in_iteration(reference: str, iteration: int) -> str:
-    """Return the reference that Conductor gives to a loop's step in one iteration."""
+    """Return the reference that Conductor gives to a step of a loop in one iteration."""
     return f"{reference}{ITERATION_MARK}{iteration}"
 
 

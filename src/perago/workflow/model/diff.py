@@ -1,8 +1,8 @@
 """Compares a workflow's file with the definition on a server.
 
-The file is the whole definition.  A field that it leaves out has Conductor's default, so it equals a server field with that
-default.  Fields that the server writes itself (times, user names) and fields that the server does not store are not
-compared.  Steps are matched by their reference.
+The file is the whole definition: a field that it leaves out has Conductor's default, and so equals a server field set to
+that default.  Fields that the server sets itself (times, user names) and fields that the server does not store are not
+compared.  Steps are matched by reference.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 Json = Mapping[str, Any]
 Field = tuple[str, Any, Any]
 
-# The defaults of Conductor 3.32.3; None: the field exists only if it was set.
+# The defaults in Conductor 3.32.3.  None means that the field exists only if it was set.
 _WORKFLOW: Json = {
     "description": None,
     "version": 1,
@@ -75,7 +75,7 @@ _STEP: Json = {
 
 
 def difference(wanted: Json, actual: Json) -> list[Field]:
-    """Return (path, in the file, on the server) for everything that registering the file would change."""
+    """Return (path, value in the file, value on the server) for everything that registering the file would change."""
     # The server fills in the owner if the file does not set one.
     owner = {"ownerEmail": actual.get("ownerEmail"), "ownerApp": actual.get("ownerApp")}
     return list(_object("", wanted, actual, {**_WORKFLOW, **owner}))
@@ -95,7 +95,7 @@ def _value(source: Json, name: str, defaults: Json) -> Any:
 
 def _exact(path: str, new: Any, old: Any) -> Iterator[Field]:
     if not (isinstance(new, Mapping) and isinstance(old, Mapping)):
-        # True == 1 in Python, but they differ for a task.
+        # True == 1 in Python, but a task can tell them apart.
         if new != old or isinstance(new, bool) != isinstance(old, bool):
             yield path, new, old
         return
@@ -146,7 +146,7 @@ def _by_reference(steps: Sequence[Any]) -> dict[str, Json]:
 
 
 def _brief(step: Json) -> dict[str, Any]:
-    """Return the step without fields that have their default."""
+    """Return the step without fields that are set to their defaults."""
     return {name: value for name, value in step.items() if value != _STEP.get(name)}
 
 

@@ -1,13 +1,14 @@
 """The grammar of `${…}` in a workflow's JSON, and values in which some expressions are unknown before the workflow runs.
 
-    "${ref.output.path[0]}"     a path: names, indexes, quoted keys and a last `length()`
+    "${ref.output.path[0]}"     a path: names, indexes, quoted keys and a final `length()`
     "$${ref}"                   the text "${ref}", not an expression
 
-Conductor accepts all of JsonPath.  `parse_path` refuses every other form, since the embedded orchestrator must not guess at
-run time; `understood` returns the part before it, since a check must not refuse what Conductor runs.
+Conductor accepts all of JsonPath.  `parse_path` rejects every other form, because the embedded orchestrator must not guess
+at run time.  `understood` instead returns the supported part at the start of a path, because a check must not reject what
+Conductor can run.
 
-`${workflow.input.…}` is known if the input is given.  Everything else is `UNKNOWN` until the workflow runs: outputs of
-steps, text around an expression, paths that only Conductor reads.
+`${workflow.input.…}` is known if the input is given.  Everything else is `UNKNOWN` until the workflow runs: step outputs,
+text with an expression in it, and paths that only Conductor understands.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NAME = r"[^.\[\]()\s'\"*@$?{}]+"
 _KEY = r"\[(?P<quote>['\"])(?P<key>[^'\"]*)(?P=quote)\]"
 _HEAD = re.compile(_NAME)
 _PART = re.compile(rf"\.(?P<length>length\(\))$|\.(?P<name>{_NAME})|\[(?P<index>-?\d+)\]|{_KEY}")
-# The start of any expression that may read the workflow's input, also inside another one.
+# The start of any expression that may read the workflow's input, even inside another expression.
 _INPUT_READ = re.compile(rf"\$\{{workflow\.input(?:\.(?P<name>{_NAME})|{_KEY})?")
 _REFUSED_PREFIXES = ("workflow.secrets.", "workflow.env.")
 
@@ -41,11 +42,14 @@ class _Unknown:
 
 
 UNKNOWN: Final[Any] = _Unknown()
-"""A value that is known only when the workflow runs; a given input may contain it too."""
+"""A placeholder for a value that is known only once the workflow runs.  A given input may contain it too."""
 
 
 def expressions_in(value: Any) -> Iterator[str]:
-    """Yield every expression in a value, at any depth.  A nested expression is yielded whole, so that it is refused."""
+    """Yield every expression in a value, at any depth.
+
+    A text with a nested expression is yielded as a whole, so that the parser rejects it.
+    """
     for text in _strings(value):
         if _NESTED.search(text):
             yield text
@@ -59,7 +63,7 @@ def has_expression(value: Any) -> bool:
 
 
 def whole(value: Any) -> str | None:
-    """Return the expression if the value is exactly one, else None."""
+    """Return the expression if the value consists of exactly one, else None."""
     found = EXPRESSION.fullmatch(value) if isinstance(value, str) else None
     return None if found is None else found[1]
 
@@ -71,14 +75,14 @@ def source_of(expression: str) -> str | None:
 
 
 def inputs_read(value: Any) -> set[str | None]:
-    """Return the names of the workflow's input that a value may read; None among them: it may read the whole input."""
+    """Return the names of the workflow inputs that a value may read, and None if it may read the whole input."""
     found = (match for text in _strings(value) for match in _INPUT_READ.finditer(text))
     return {match["name"] or match["key"] or None for match in found}
 
 
 @lru_cache(maxsize=4096)
 def parse_path(path: str) -> tuple[Part, ...]:
-    """Return the parts of a path.  Raises `ValueError` if it is not of a supported form."""
+    """Return the parts of a path.  Raises `ValueError` if its form is not supported."""
     if path.startswith(_REFUSED_PREFIXES):
         raise ValueError(f"${{{path}}}: secrets and environment variables are not supported")
     parts, end = understood(path)
@@ -105,7 +109,7 @@ def format_path(parts: tuple[Part, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The expression that a value comes from; `lacking` is the path that the input does not have, or None."""
+    """The expression that a value comes from.  `lacking` is the path that is missing from the input, or None."""
 
     expression: str
     lacking: str | None = None
@@ -113,13 +117,13 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class KnownInput:
-    """A value with the workflow's input filled in, UNKNOWN for everything else, and the origins of its parts by path."""
+    """A value with the workflow's input filled in and all other expressions UNKNOWN, plus its parts' origins by path."""
 
     value: Any
     origins: dict[Path, Origin] = field(default_factory=dict)
 
     def origin_of(self, path: Path) -> tuple[Path, Origin] | None:
-        """Return the origin of the value at `path`, or of an enclosing value, with that value's path."""
+        """Return the origin of the value at `path`, or of the nearest enclosing value, and that value's path."""
         for length in range(len(path), -1, -1):
             found = self.origins.get(path[:length])
             if found is not None:
@@ -128,13 +132,13 @@ class KnownInput:
 
 
 def known_input(value: Any, given: Mapping[str, Any] | None) -> KnownInput:
-    """Return a value with the workflow's input filled in.  What the input lacks is null, as in both orchestrators."""
+    """Return a value with the workflow's input filled in.  Missing inputs are null, as in both orchestrators."""
     origins: dict[Path, Origin] = {}
     return KnownInput(_fill(value, given, (), origins, null=None), origins)
 
 
 def known(value: Any, given: Mapping[str, Any] | None) -> Any:
-    """Return a value with the workflow's input filled in.  What is null there, or missing, is UNKNOWN.
+    """Return a value with the workflow's input filled in.  Inputs that are null or missing are UNKNOWN.
 
     A missing input is reported by the check of the expression that reads it.
     """
@@ -142,7 +146,10 @@ def known(value: Any, given: Mapping[str, Any] | None) -> Any:
 
 
 def from_input(expression: str, given: Mapping[str, Any] | None) -> Any:
-    """Return the value of `${workflow.input.…}`, which may be None.  UNKNOWN for other expressions, or without an input."""
+    """Return the value of `${workflow.input.…}`, which may be None.
+
+    Returns UNKNOWN for other expressions, or if the input is unknown.
+    """
     return _read(expression, given)[0]
 
 
@@ -177,7 +184,7 @@ def without_unknown(value: Any) -> Any:
 
 
 def at(value: Any, path: Path) -> Any:
-    """Return the value at a path; None if there is none, UNKNOWN inside an unknown value."""
+    """Return the value at a path: None if there is none, UNKNOWN if it is inside an unknown value."""
     for part in path:
         if value is UNKNOWN:
             break
@@ -194,7 +201,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _parts(path: str) -> Iterator[tuple[Part, int]]:
-    """Yield each part of a path that is understood, with the position of its end."""
+    """Yield each supported part at the start of a path, with the position where it ends."""
     head = _HEAD.match(path)
     if head is None:
         return
@@ -229,7 +236,7 @@ def _fill(
 
 
 def _read(expression: str, given: Mapping[str, Any] | None) -> tuple[Any, str | None]:
-    """Return what an expression reads from the workflow's input, and the path that the input does not have, if any."""
+    """Return the value that an expression reads from the workflow's input, and the path missing from it, if any."""
     parts = list(_parts(expression))
     if given is None or [part for part, _ in parts[:2]] != ["workflow", "input"]:
         return UNKNOWN, None

@@ -1,7 +1,7 @@
-"""Questions that those who register or run a workflow ask of its JSON: its version, its tasks, and how wide it is.
+"""Reads from a workflow's JSON what is needed to register or run it: its version, its tasks and its width.
 
-A run neither checks nor serves tasks that its workflow does not use.  A step that takes tasks by a name that is not in
-the definition (DYNAMIC, SUB_WORKFLOW …) may use any of them.
+A run neither checks nor serves tasks that its workflow does not use.  A step whose task is not named in the definition
+(DYNAMIC, SUB_WORKFLOW …) may use any task.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from perago.workflow.model.step_types import EXCLUSIVE_JOIN, JOIN, NAMED, SIMPLE
 def check_definition(definition: Json, file: str) -> None:
     """Raise `RuntimeConfigError` if no orchestrator could run the definition.
 
-    The error is one line that names the file and the step, before a server sees the definition.  Conductor answers 500 to
-    some of these mistakes, and accepts others that make the workflow impossible to start.
+    The error is a single line that names the file and the step, and is raised before a server sees the definition.
+    Conductor answers 500 to some of these errors, and accepts others although they make the workflow impossible to start.
     """
     for diagnostic in _diagnostics(definition):
         raise RuntimeConfigError(f"{file}: {diagnostic}")
@@ -45,9 +45,9 @@ def task_names(definition: Json) -> set[str]:
 
 
 def used_tasks(definition: Json, known: set[str]) -> set[str]:
-    """Return the tasks of `known` that the workflow may use.
+    """Return the tasks in `known` that the workflow may use.
 
-    Raises `RuntimeConfigError` if it names an unknown task, which would wait for ever.
+    Raises `RuntimeConfigError` if the workflow names an unknown task, whose step would wait forever.
     """
     steps = list(read_workflow(definition).walk())
     named = _names(steps)
@@ -61,9 +61,9 @@ def used_tasks(definition: Json, known: set[str]) -> set[str]:
 
 
 def side_by_side(definition: Json) -> int | None:
-    """Return how many of the workflow's steps can run at the same time at most; None if unknown."""
+    """Return the maximum number of steps that can run at the same time, or None if unknown."""
     workflow = read_workflow(definition)
-    # The orchestrator will refuse a definition with problems, with its own error.
+    # The orchestrator rejects a definition that has problems, with its own error.
     return None if workflow.problems else _width(workflow.top.steps)
 
 
@@ -72,7 +72,7 @@ def _names(steps: Iterable[Step]) -> set[str]:
 
 
 def _width(steps: Sequence[Step]) -> int | None:
-    """Return the largest width of the steps of a list, which run one after the other; None if unknown."""
+    """Return the largest width of any step in a sequence, or None if unknown."""
     return _largest([_width_of(step, following) for step, following in zip_longest(steps, steps[1:])])
 
 

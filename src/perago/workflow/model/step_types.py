@@ -1,17 +1,17 @@
 """The table of Conductor's step types: who runs a step, how the steps inside it run, and which tasks it may use.
 
-    done_by          who runs the tasks of the type
-    worker           a worker that polls for them: they are attempts
+    done_by          who runs tasks of this type
+    worker           a worker that polls for them; each task is an attempt
     orchestrator     the orchestrator itself, at once or by waiting for other steps
     elsewhere        another workflow, another service, a person or the clock
 
     shape            the steps inside
     step             none
-    fork             all run, side by side
-    switch           one list of them runs
+    fork             all run, in parallel
+    switch           only those in one case run
     loop             they run once or more
 
-A type that is not in the table may use any task, and may add steps to the workflow that its definition does not name.
+A type that is not in the table may use any task, and may add steps that the workflow's definition does not name.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class StepType:
     state_name: str = ""
     """Conductor's name for the type in task states, if it is different."""
     any_task: bool = False
-    """True if it may run a task that the definition does not name."""
+    """True if a step of this type may run a task that the definition does not name."""
     adds_steps: bool = False
-    """True if it adds steps that the definition does not name."""
+    """True if a step of this type adds steps that the definition does not name."""
 
     @property
     def task_type(self) -> str:
