@@ -9,7 +9,7 @@ In addition, parts set health problems, and clear them when they are over:
     result      the orchestrator has not accepted a result for a minute
     lease       a lease could not be extended for a minute
     outbox      results cannot be written to the root, and are sent from memory
-    executors   no executor is ready or becomes ready
+    executors   no executor has become ready yet, or one keeps failing to
     worker      the worker itself cannot work, and does not poll
 """
 
@@ -120,7 +120,7 @@ class HealthState:
 
 
 def check(health_state: HealthState, limits: Limits | None = None) -> Health:
-    """Return the current verdict."""
+    """Return the current verdict on the worker's health."""
     limits = limits or Limits()
     ages, beat = health_state.poll_ages(), health_state.supervisor_age()
     reasons = [

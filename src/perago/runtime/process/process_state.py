@@ -50,7 +50,7 @@ def log_unrestored(what: str) -> None:
 def preserving_process_state(on_failure: Callable[[str], None] = log_unrestored) -> Iterator[None]:
     """Run user code in this block, then restore the process state. Calls `on_failure` for each part that cannot be restored.
 
-    Does nothing outside the main thread, where executors run bodies: attempts in other threads share the process.
+    Executors run bodies in the main thread. In any other thread this does nothing, because attempts there share the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -4,8 +4,8 @@ User code may leave anything in place of the streams: a tee, an object that cann
 descriptor, a pipe without a reader.  The rule: its output is flushed as far as possible, and neither an exception nor a
 flush that hangs keeps the streams from being restored.
 
-When one body sets up logging and the next body does the same, the setup must not be there twice.  So every logger gets back
-its handlers, level and so on.  A new logger keeps its level, since a newly imported library may have created it, but loses
+When one body sets up logging and the next body does the same, the setup must not be there twice.  So every logger gets its
+handlers, level and so on back.  A new logger keeps its level, since a newly imported library may have created it, but loses
 the handlers that print: its records reach the task's log through the root logger.
 """
 

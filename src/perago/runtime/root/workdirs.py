@@ -1,10 +1,10 @@
 """Creates and removes workdirs, and removes any other folder, whatever a body did in it.
 
 A workdir has its working name only while it is complete: it is created under another name, with its marker in it, and
-renamed again before it is emptied.  Whenever its process is killed, the name tells what may be done with the folder.
+renamed again before it is emptied.  If the process is killed at any moment, the name still tells what may be done.
 
 A folder is removed as follows:
-- Folders without permissions for their owner are made accessible first.
+- Folders that their owner has no permission to change are made accessible first.
 - Links are removed, never followed.  Nothing is removed from a file system that is mounted in the folder.
 - Every subfolder is moved to the top before it is emptied, so the depth and length of paths do not matter, and mount points
   are detected, because they cannot be moved.

@@ -90,8 +90,8 @@ class Owners:
     def status(self, owner: InternalBranch) -> str | None:
         """Return the status of the owner's task.
 
-        If no orchestrator knows the task, returns "not found" if the orchestrators are `complete`, else None.  Raises
-        `OrchestratorUnavailable` if an orchestrator cannot answer.
+        If no orchestrator knows the task, returns "not found" if `complete`, else None.  Raises `OrchestratorUnavailable` if
+        an orchestrator cannot answer.
         """
         # A slug replaces an id that cannot be part of a branch name; no orchestrator knows a task by its slug.
         if owner.task_id.startswith("_"):
@@ -125,7 +125,7 @@ def find_leftovers(lake: ReadableLake, repositories: Sequence[str], *, tags: boo
 def judge(
     lake: ReadableLake, leftovers: Iterable[Leftover], owners: Owners, *, now: float, older_than: float
 ) -> list[Verdict]:
-    """Decide whether each leftover is removed.  Times and ages are in seconds."""
+    """Decide for each leftover whether to remove it.  Times and ages are in seconds."""
     statuses: dict[str, str | None] = {}
 
     def status(owner: InternalBranch) -> str | None:
@@ -164,7 +164,7 @@ def remove(lake: PublishingLake, verdicts: Iterable[Verdict]) -> Iterator[tuple[
 
 
 class _Barriers:
-    """Sends one barrier for each branch that claims name, and remembers its error, if any."""
+    """Sends one barrier for each branch named by a claim, and remembers its error, if any."""
 
     def __init__(self, lake: PublishingLake) -> None:
         self._lake = lake

@@ -1,4 +1,4 @@
-"""Sweeps workdirs that dead processes left behind.  Neither a full disk nor an unknown file can stop the periodic sweep.
+"""Sweeps workdirs that dead processes left behind.  A full disk or an unexpected file cannot stop the periodic sweep.
 
 Only folders that Perago created are ever touched.  They are recognized by name.  A folder whose name has the form that
 earlier versions used must also have a marker with the same task and execution.

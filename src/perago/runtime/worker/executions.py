@@ -1,4 +1,4 @@
-"""Attempts in flight: each is an execution with a lease, a task log and events, from its poll to its end.
+"""Attempts in flight.  From poll to end, each is an execution with a lease, a task log and events.
 
 The task log of every execution ends with the user traceback, if any, and the record that `perago show` reads:
 
@@ -9,8 +9,8 @@ The task log of every execution ends with the user traceback, if any, and the re
     DIED                          its executor died at `step`; the seconds are those measured by the supervisor
     STOPPED                       the orchestrator had moved on, or the worker was forced to stop
 
-Secrets are masked in the individual texts, not in the finished record line: masking that could break its JSON or make it
-too long.
+Secrets are masked in the individual texts, not in the finished record line: masking the line could break its JSON or make
+it too long.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def fields_of(execution: Execution) -> dict[str, object]:
 
 
 def _record_line(execution: Execution, worker_id: str, mask: Masker) -> str:
-    """Return the execution's record as the last line of its task log."""
+    """Return the execution's record, formatted as the last line of its task log."""
     record = AttemptRecord(
         execution=execution.id,
         status=execution.ending,

@@ -4,7 +4,7 @@
   process that bodies have started, whatever its session.  To find them all, it adopts orphaned descendants.
 - It ignores SIGINT and SIGTERM: terminals and service managers send them to every process, but the supervisor decides
   whether attempts finish.
-- The result of an execution is reported first.  Cleanup follows on a thread, while the next execution may already begin.
+- The result of an execution is reported first.  Cleanup follows on a thread, perhaps while the next one already runs.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _logging(
 
 
 def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> int:
-    """Load the tasks, connect to the servers and run attempts until `Stop`; returns the exit code."""
+    """Load the tasks, connect to the servers and run attempts until `Stop`.  Returns the exit code."""
     with ExitStack() as opened:
         try:
             tasks = {task.name: task for task in load_tasks(spec.targets) if task.name in spec.tasks}

@@ -1,7 +1,7 @@
 """Handles executors that are gone: decides what happens to their executions, and cleans up on their behalf.
 
     died before the first step   handed out again, up to 3 times in all
-    died                         FAILED with the reason is sent for it
+    died                         FAILED is sent on its behalf, with the reason
     stopped, the attempt is over nothing is sent
     died after its result        only its workdir and staging branches are removed
 

@@ -2,7 +2,7 @@
 
 An executor is a process on this machine, reached over a pipe, or a process hosted elsewhere by an engine.  Messages are
 small frozen values.  The supervisor chooses the execution ids, so it knows the name of every workdir and branch that an
-executor may leave behind.  A link first passes on everything that its executor sent, then reports once that it is gone.
+executor may leave behind.  A link first passes on everything that its executor sent, then reports its exit, once.
 """
 
 from __future__ import annotations
@@ -115,7 +115,10 @@ Answer = Ready | StartFailed | StepStarted | BodyProgress | Ended | Cleaned | Lo
 
 @dataclass(frozen=True, slots=True)
 class ExecutorExit:
-    """The end of an executor.  Unless `complete`, messages may be lost, and it may have got further than they show."""
+    """The end of an executor.
+
+    Unless `complete`, messages may have been lost, and the executor may have got further than its last message says.
+    """
 
     reason: str
     complete: bool = True

@@ -57,7 +57,7 @@ class Shutdown:
         self._give_up_at = None if self.kill_after is None else now + self.kill_after
 
     def force(self, now: float) -> None:
-        """Begin a forced shutdown: no longer wait for attempts."""
+        """Begin a forced shutdown: stop waiting for attempts."""
         self.phase = "forced"
         self._give_up_at = now + KILLED_SECONDS
 
@@ -66,10 +66,10 @@ class Shutdown:
         return self.draining and self._give_up_at is not None and now >= self._give_up_at
 
     def over(self, now: float, *, busy: bool, executors: bool, unsent: bool) -> bool:
-        """Return whether the worker may exit: nothing is busy, no executor is alive, and no result is still waited for.
+        """Return whether the worker may exit: nothing is busy, no executor is alive, and all results are sent.
 
-        Unsent results are waited for until `sending` seconds have passed.  After `force`, only living executors delay the
-        exit, for at most `KILLED_SECONDS`.
+        Unsent results delay the exit for at most `sending` seconds.  After `force`, only living executors delay it, for at
+        most `KILLED_SECONDS`.
         """
         if self.working:
             return False

@@ -110,7 +110,7 @@ class ProcessLink:
         self.inbox.post(ExecutorGone(self.number, ExecutorExit(describe_exit(exit_code_of(self.process)))))
 
     def pass_on(self) -> bool:
-        """Pass on the next answer; returns whether there may be more."""
+        """Pass on the next answer.  Returns whether there may be more."""
         try:
             answer = self.pipe.recv()
         except (EOFError, OSError):
@@ -157,13 +157,13 @@ def _kill_and_reap(process: ExecutorProcess) -> None:
 def death_of(process: ExecutorProcess) -> int:
     """Return a descriptor to wait on, which becomes ready when the process is dead.
 
-    This is a pidfd if the system supports them, because a child forked by the body would keep the sentinel open.
+    This is a pidfd if the system supports pidfds, because a child forked by the body would keep the sentinel open.
     """
     return os.pidfd_open(process.pid or 0) if hasattr(os, "pidfd_open") else process.sentinel
 
 
 def exit_code_of(process: ExecutorProcess) -> int:
-    """Return the exit code of a process that was joined."""
+    """Return the exit code of a process that has been joined."""
     while process.exitcode is None:
         # Another thread, while starting a process, has reaped this one and is about to set the exit code.
         time.sleep(0.001)

@@ -1,4 +1,4 @@
-"""Pending results: their executions have ended, and the orchestrator has not accepted or rejected them yet.
+"""Pending results: results of ended executions that the orchestrator has not accepted or rejected yet.
 
 All of this runs on the supervisor's thread, except `_before_sending`; the result sender's threads only post messages.  A
 result that waits too long, or an outbox that cannot be written, is published as an event and set as a health problem.
@@ -32,7 +32,7 @@ log = logging.getLogger("perago.deliveries")
 
 
 class PendingResults:
-    """A worker's unsent results.  The lease of each is extended until it is accepted or its attempt is over."""
+    """A worker's unsent results.  A lease is extended until the result is accepted or its attempt is over."""
 
     def __init__(
         self,

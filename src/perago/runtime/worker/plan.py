@@ -42,7 +42,7 @@ class SlotPool:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """The plan of one worker: `slots` executors, configured by `spec`, for `tasks`, a mapping by name.
+    """The plan of one worker: `slots` executors, configured by `spec`, for `tasks` (keyed by name).
 
     If an `engine` hosts executors elsewhere, plain tasks run there, and Spark tasks run in the same number of local
     processes.
@@ -86,7 +86,7 @@ class WorkerPlan:
 
     @property
     def kill_after_seconds(self) -> float | None:
-        """Time limit of a drain before executors are killed: the setting, else the longest grace, else None (no limit)."""
+        """Time after which a drain kills executors: the setting, else the longest grace, else None (no limit)."""
         configured = self.settings.shutdown_force_kill_after
         return configured if configured is not None else self.grace_seconds or None
 

@@ -78,7 +78,7 @@ class ResultSender:
     recheck_seconds: float = RECHECK_SECONDS
 
     def send(self, pending: PendingResult, first: Callable[[], None] | None = None) -> None:
-        """Send a result of this worker.  `first` is called beforehand, on the sending thread."""
+        """Send one of this worker's results.  `first` is called beforehand, on the sending thread."""
         pending = self._sendable(pending)
         self._schedule(_SendJob(self, pending, first, in_outbox=self.keep(pending)))
 

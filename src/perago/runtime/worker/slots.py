@@ -102,7 +102,7 @@ class Slot:
     def on_exit(self, now: float, *, by_itself: bool) -> list[Execution]:
         """Handle the executor's exit: schedule the next start and return the executions that may need cleanup.
 
-        Only an unexpected death delays the next start, by 1, 2, 4 … 30 s.  An attempt that ends with a result resets this.
+        Only an unexpected death delays the next start, by 1, 2, 4 … 30 s.  An attempt that ends with a result resets it.
         """
         left = [*self.uncleaned.values(), *([self.execution] if self.execution is not None else [])]
         self.uncleaned, self.execution = {}, None
@@ -152,7 +152,7 @@ class Slots:
                     yield slot, slot.start()
                 except Exception as error:
                     slot.on_exit(now, by_itself=True)
-                    # The traceback would keep the resources that `multiprocessing` opened alive.
+                    # The traceback would keep alive any resources that `multiprocessing` opened.
                     yield slot, error.with_traceback(None)
 
     def next_start(self) -> float | None:

@@ -105,7 +105,7 @@ class Supervisor:
 
     @property
     def health_state(self) -> HealthState:
-        """The worker's health.  It is unhealthy until an executor is ready; by then, a signal already drains the worker."""
+        """The worker's health.  A worker is unhealthy until an executor is ready; by then, a signal already drains it."""
         return self._health_state
 
     def run(self, until: Until | None = None, on_event: Listener | None = None) -> int:

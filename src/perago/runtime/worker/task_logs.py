@@ -53,7 +53,7 @@ class _Waiting:
 
 
 class TaskLogs:
-    """The unsent lines of all executions; `send` is the orchestrator's `log`."""
+    """The unsent lines of all executions.  `send` is the orchestrator's `log` method."""
 
     def __init__(self, send: Send, *, interval: float = 1.0, inbox: Inbox | None = None) -> None:
         self._send = send
@@ -75,7 +75,7 @@ class TaskLogs:
         self._thread.join()
 
     def begin(self, execution_id: str, attempt: Attempt) -> None:
-        """Register an execution, whose lines belong to this attempt."""
+        """Register an execution and the attempt that its lines belong to."""
         with self._changed:
             self._waiting[execution_id] = _Waiting(attempt)
 
@@ -127,7 +127,7 @@ class TaskLogs:
             if self._finished_lines_wait():
                 continue
             sent = self._send_record()
-            # A worker that exits must not wait once per record for a server that is gone.
+            # An exiting worker must not wait for an unreachable server once per record.
             if any(lines for _, _, lines in batches):
                 continue
             if (sent is None and stopping) or (sent is False and self._stopped):

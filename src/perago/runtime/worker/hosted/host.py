@@ -112,7 +112,7 @@ class HostSession:
         return ""
 
     def is_last(self, most: int) -> bool:
-        """Return whether the executor should run no further attempt."""
+        """Return whether the executor should run no more attempts."""
         return self._ended is not None and self._ended.is_last(self._executor.done, most)
 
     def _handle_next(self) -> str | None:

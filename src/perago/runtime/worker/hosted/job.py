@@ -43,7 +43,7 @@ from perago.runtime.worker.output_capture import LineSplitter, OutputListener
 log = logging.getLogger("perago.slot")
 
 KILL_SECONDS = 5.0
-"""Time for a host to kill its executor before its job is cancelled."""
+"""Time that a host has to kill its executor before its job is cancelled."""
 READ_SECONDS = 5.0
 """Time limit for reading the remaining messages from a connection once its job is over."""
 
@@ -118,7 +118,7 @@ class HostedJob:
         self._output.on_line(self.execution_id if execution_id else "", line)
 
     def on_output_end(self, _execution_id: str) -> None:
-        """Pass on that all output was read."""
+        """Report that all output has been read."""
         self._output.on_output_end(self.execution_id)
 
     def _finish(self, report: Report) -> None:
@@ -133,7 +133,7 @@ class HostedJob:
             connection.disconnect()
 
     def _serve(self, connection: HostConnection, hello: Connect) -> None:
-        """Serve a host's connection, on a thread of the listener."""
+        """Serve a host's connection.  Runs on one of the listener's threads."""
         with self._lock:
             is_new = hello.run > self._reruns
             # An attempt that has ended is not rerun, even if the engine lost the host that was cleaning up.

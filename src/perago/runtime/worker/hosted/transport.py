@@ -44,7 +44,7 @@ class ConnectionLost(Exception):
 
 
 class WorkerConnection:
-    """A host's connection to the worker, which reconnects when it breaks."""
+    """A host's connection to the worker. Reconnects if the connection breaks."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class HostListener:
             ).start()
 
     def _admit(self, caller: socket.socket) -> None:
-        """Add a caller to the unauthenticated ones. If there are too many of them, disconnect the oldest.
+        """Register a caller as unauthenticated. If there are too many such callers, disconnect the oldest.
 
         A host authenticates within a few round trips, so it is hardly ever the oldest. If it is, it reconnects.
         """
