@@ -1,7 +1,7 @@
-"""Backoff: how long to wait before a failed call is made again.
+"""Backoff: how long to wait before retrying a failed call.
 
-The delay after the first failure is `first` seconds; each further failure makes it `factor` times longer, up to `longest`.
-A jitter multiplies it by a random number, so that workers that lost a server together do not all return to it at once.
+The delay after the first failure is `first` seconds.  Each further failure makes it `factor` times longer, up to `longest`.
+Jitter multiplies the delay by a random number, so that workers that lost a server together do not all return at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from random import Random, uniform
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Growing delays between retries, in seconds; `jitter` is the range of the random factor."""
+    """Growing delays between retries, in seconds.  `jitter` is the range of the random factor."""
 
     first: float
     longest: float = math.inf
@@ -32,5 +32,5 @@ class Backoff:
         low, high = self.jitter
         if low == high:
             return self.bound(failures) * low
-        # Python's own generator, unlike one that is created here, is seeded again in forked processes.
+        # Unlike a generator created here, Python's own generator is reseeded in forked processes.
         return self.bound(failures) * (uniform(low, high) if random is None else random.uniform(low, high))

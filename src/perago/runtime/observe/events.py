@@ -1,4 +1,4 @@
-"""Events of a worker. The live table of `perago run` and the metrics listen to them.
+"""Events in a worker. The live table of `perago run` and the metrics listen to them.
 
 polled         an attempt was polled and waits for a slot
 step           an execution starts a step
@@ -8,12 +8,12 @@ ended          an execution ended; its result is being sent, or none will be sen
 accepted       the orchestrator accepted the result
 not-accepted   the orchestrator did not accept the result: the task was over
 stopped        Conductor ended the attempt while it ran, and its executor was stopped
-died           an executor died; with an attempt if it was running one
-restarted      a new executor takes a slot
+died           an executor died; the event has an attempt if the executor was running one
+restarted      a new executor was started in a slot
 lease-failed   a lease could not be extended
 not-sent       a result was sent but the orchestrator did not answer; it will be sent again
 not-kept       a result could not be written to the outbox, and is sent from memory
-swept          `count` leftovers were removed
+swept          `count` leftover workdirs were removed
 draining       a signal arrived (`step` is its name); `text` names the steps that are being finished
 forced         a second signal arrived: executors are killed
 """

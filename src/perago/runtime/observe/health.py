@@ -1,15 +1,15 @@
-"""Health of the worker, as `/healthz` shows it.
+"""The worker's health, as `/healthz` shows it.
 
-`HealthState` records when each part was last alive; `check` turns that into a verdict with reasons.  Polling is alive
-while polls are answered, and while it pauses because no slot is free.  A failed poll does not count: a worker that
+`HealthState` records when each part was last alive, and `check` turns that into a verdict with reasons.  Polling is alive
+while polls are answered, and while it pauses because no slot is free.  A failed poll is not a sign of life: a worker that
 cannot reach its server is unhealthy.
 
-Besides, parts report health problems, and clear them when they are over:
+In addition, parts set health problems, and clear them when they are over:
 
     result      the orchestrator has not accepted a result for a minute
     lease       a lease could not be extended for a minute
-    outbox      results cannot be kept in the root, and are sent from memory
-    executors   no executor is ready or becomes ready
+    outbox      results cannot be written to the root, and are sent from memory
+    executors   no executor has become ready yet, or one keeps failing to
     worker      the worker itself cannot work, and does not poll
 """
 
@@ -24,12 +24,12 @@ from typing import Literal, get_args
 Part = Literal["result", "lease", "outbox", "executors", "worker"]
 PARTS: tuple[Part, ...] = get_args(Part)
 UNHEALTHY_AFTER_SECONDS = 60.0
-"""Seconds that a server may be unreachable before a waiting result or lease makes the worker unhealthy."""
+"""Seconds for which a server may be unreachable before a waiting result or lease makes the worker unhealthy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds of silence after which a part counts as stalled."""
+    """Seconds without a sign of life after which a part is considered stalled."""
 
     poll: float = 60.0
     supervisor: float = 30.0
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The verdict. `reasons` holds one sentence per problem."""
+    """The verdict. `reasons` contains one sentence per problem."""
 
     reasons: tuple[str, ...]
     poll_age: dict[str, float]
@@ -51,7 +51,7 @@ class Health:
 
 
 class HealthState:
-    """Last sign of life of each part, and the problems they reported. Thread-safe.
+    """The last sign of life of each part, and the problems that parts have set. Thread-safe.
 
     `mask` hides secrets in reasons, because `/healthz` is public.
     """
@@ -73,12 +73,12 @@ class HealthState:
         self._problems: dict[tuple[Part, str], str] = {}
 
     def note_poll(self, task: str) -> None:
-        """Record that a poll for the task was answered, or pauses because no slot is free."""
+        """Record that a poll for the task was answered, or that polling pauses because no slot is free."""
         with self._lock:
             self._polled[task] = self._clock()
 
     def beat(self) -> None:
-        """Record a turn of the supervisor's loop."""
+        """Record an iteration of the supervisor's loop."""
         with self._lock:
             self._beat = self._clock()
 
@@ -88,7 +88,7 @@ class HealthState:
             self._in_flight = count
 
     def set_problem(self, part: Part, reason: str, key: str = "") -> None:
-        """Set a problem. `key` distinguishes several problems of one part."""
+        """Set a problem. `key` distinguishes several problems in one part."""
         with self._lock:
             self._problems[part, key] = self._mask(reason)
 
@@ -98,12 +98,12 @@ class HealthState:
             self._problems.pop((part, key), None)
 
     def problems(self) -> list[tuple[Part, str]]:
-        """Return the current problems: part and reason."""
+        """Return the part and the reason of each current problem."""
         with self._lock:
             return [(part, reason) for (part, _), reason in self._problems.items()]
 
     def poll_ages(self) -> dict[str, float]:
-        """Return the seconds since polling was last alive, by task."""
+        """Return, for each task, the seconds since polling was last alive."""
         with self._lock:
             now = self._clock()
             return {task: now - then for task, then in self._polled.items()}
@@ -114,13 +114,13 @@ class HealthState:
             return self._in_flight
 
     def supervisor_age(self) -> float:
-        """Return the seconds since the supervisor's loop last turned."""
+        """Return the seconds since the last iteration of the supervisor's loop."""
         with self._lock:
             return self._clock() - self._beat
 
 
 def check(health_state: HealthState, limits: Limits | None = None) -> Health:
-    """Return the current verdict."""
+    """Return the current verdict on the worker's health."""
     limits = limits or Limits()
     ages, beat = health_state.poll_ages(), health_state.supervisor_age()
     reasons = [

@@ -1,16 +1,16 @@
 """Structured logs, as text or JSON, and the log records of task bodies.
 
 Lines go to stderr and, if a log root is set, as JSON to a rotated file there.  A line written while an attempt runs
-carries its workflow, task, retry and execution, whichever library wrote it.  Secrets are masked last, in the finished
-text, so that exceptions and arguments cannot leak them.
+carries the attempt's workflow, task, retry and execution, whichever library wrote it.  Secrets are masked last, in the
+finished text, so that exceptions and arguments cannot leak them.
 
-    a record of                                                    goes
-    Perago, or a library that Perago calls servers with            to the worker's log
+    a record from                                                  goes
+    Perago, or a library that Perago uses to call servers          to the worker's log
     any other logger, outside an attempt                           to the worker's log
-    any other logger, during an attempt, from INFO on              to the attempt's lines, like printed output
-    the same, if a handler of the body already printed it          nowhere else: it is already among the lines
+    any other logger, during an attempt, at INFO or above          to the attempt's output, like printed lines
+    the same, if one of the body's handlers already printed it     nowhere else: it is already in the output
 
-A record is shown once, whatever the body does to `logging`.
+A record is shown only once, whatever the body does to `logging`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PID = re.compile(r"\[\d+\] ")
 """Prefix that Conductor's client puts before its logger names."""
 
 _FILE = re.compile(r"^perago_file_[0-9a-f]{12}_")
-"""Module name prefix of files given on the command line (`declare/discovery.py`)."""
+"""Module name prefix of files passed on the command line (`declare/discovery.py`)."""
 
 HAS_EVENT = "has_event"
 """Attribute of records that are also published as an event."""
@@ -53,12 +53,12 @@ _everywhere: Fields = {}
 
 
 def chatty() -> tuple[str, ...]:
-    """Return the loggers that log every request with its URL, or their own import, at INFO."""
+    """Return the names of loggers that log every request with its URL, or their own import, at INFO."""
     return (*_CHATTY, f"[{os.getpid()}] conductor")
 
 
 class BodyLogs(logging.Handler):
-    """Write log records of bodies, as whole lines, while `running()` says that an attempt runs."""
+    """Writes log records from bodies as whole lines, as long as `running()` says that an attempt is running."""
 
     def __init__(self, write: Callable[[str], None], running: Callable[[], bool]) -> None:
         super().__init__(logging.INFO)
@@ -71,11 +71,11 @@ class BodyLogs(logging.Handler):
         return _PID.sub("", record.name).partition(".")[0] not in _OURS and self._running()
 
     def is_shown(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is already among the lines."""
+        """Return whether the record is already in the attempt's output."""
         return is_printed(record)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the record, unless it is already among the lines."""
+        """Write a body's record, unless it is already in the attempt's output."""
         if not self.takes(record) or self.is_shown(record):
             return
         try:
@@ -85,7 +85,7 @@ class BodyLogs(logging.Handler):
 
 
 class _UserFormatter(logging.Formatter):
-    """Show a logger that is named after its module by the name of the module's file."""
+    """Shows a logger named after its module under the name of the module's file."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Format the line without the prefix that distinguishes files of the same name."""
@@ -100,7 +100,7 @@ def is_printed(record: logging.LogRecord) -> bool:
 
 
 def handlers_on_the_way(record: logging.LogRecord) -> Iterator[logging.Handler]:
-    """Yield the handlers that get the record, of its logger and of the loggers above."""
+    """Yield the handlers that receive the record: those of its logger and of that logger's ancestors."""
     logger: logging.Logger | None = logging.getLogger(record.name)
     while logger is not None:
         yield from (one for one in logger.handlers if record.levelno >= one.level)
@@ -108,7 +108,7 @@ def handlers_on_the_way(record: logging.LogRecord) -> Iterator[logging.Handler]:
 
 
 def attempt_fields(attempt: Attempt, execution_id: str) -> dict[str, str | int]:
-    """Return the fields that every line of an attempt carries."""
+    """Return the fields that every log line of an attempt carries."""
     return {
         "workflow": attempt.workflow_instance_id,
         "task": attempt.task_id,
@@ -120,7 +120,7 @@ def attempt_fields(attempt: Attempt, execution_id: str) -> dict[str, str | int]:
 
 @contextmanager
 def attempt_logs(attempt: Attempt, execution_id: str, *, everywhere: bool = False) -> Iterator[None]:
-    """Add the attempt to lines of this thread, or with `everywhere` to all lines of the process.
+    """Add the attempt's fields to log lines from this thread or, with `everywhere`, from the whole process.
 
     Threads that a body starts do not inherit its context, so an executor, which runs one attempt at a time, sets
     `everywhere`.
@@ -140,7 +140,7 @@ def attempt_logs(attempt: Attempt, execution_id: str, *, everywhere: bool = Fals
 
 
 class TextFormatter(logging.Formatter):
-    """Formats a line for people: time, level, logger, message, and the attempt at the end."""
+    """Formats a human-readable line: time, level, logger, message, and the attempt at the end."""
 
     def __init__(self, mask: Masker) -> None:
         super().__init__()
@@ -160,7 +160,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a line for machines: one JSON object."""
+    """Formats a machine-readable line: one JSON object."""
 
     def __init__(self, mask: Masker) -> None:
         super().__init__()
@@ -194,11 +194,11 @@ def logging_to(
     bodies: Callable[[str], None] | None = None,
     kept: logging.Handler | None = None,
 ) -> Iterator[Masker]:
-    """Log as the settings say while the block runs; `name` is this process's file under the log root.
+    """Log as the settings say while the block runs.  `name` is the name of this process's file under the log root.
 
-    Two processes need two names: a file that two processes rotate loses lines.  `bodies` gets the log lines of task
-    bodies instead of the log, whatever its level.  `kept` is a handler with its own level for a caller that listens to
-    events; records that are also published as an event (`HAS_EVENT`) are then left out of the stream.
+    Two processes need two names, because a file that two processes rotate loses lines.  Log lines from task bodies go to
+    `bodies` instead of the log, whatever the log's level.  `kept` is an additional handler, with its own level, for a caller
+    that listens to events.  Records that are also published as events (`HAS_EVENT`) are then left out of the stream.
     """
     mask = Masker(secrets_of(settings))
     shown = logging.StreamHandler(stream or sys.stderr)
@@ -219,7 +219,7 @@ def logging_to(
 def logging_by(
     handlers: Sequence[logging.Handler], bodies: Callable[[str], None] | None = None
 ) -> Iterator[None]:
-    """Log to these handlers while the block runs; `bodies` gets the log lines of task bodies instead."""
+    """Log to these handlers while the block runs.  Log lines from task bodies go to `bodies` instead."""
     lowest = min(handler.level for handler in handlers)
     if bodies is not None:
         body_logs = BodyLogs(bodies, running=lambda: bool(_everywhere))
@@ -241,7 +241,7 @@ def _file(root: Path, name: str, mask: Masker) -> logging.Handler:
 
 @contextmanager
 def _install(handlers: Sequence[logging.Handler], level: int) -> Iterator[None]:
-    """Install the handlers at the root logger, so that loggers of bodies and libraries reach them too."""
+    """Install the handlers on the root logger, so that records from bodies and libraries reach them too."""
     root = logging.getLogger()
     before = root.level, {name: logging.getLogger(name).level for name in chatty()}
     root.setLevel(min(handler.level for handler in handlers))
@@ -261,7 +261,7 @@ def _install(handlers: Sequence[logging.Handler], level: int) -> Iterator[None]:
 
 
 def fields_of_record(record: logging.LogRecord) -> Fields:
-    """Return the fields of the line's attempt: those of the record, else of its thread, else of the process."""
+    """Return the attempt's fields for a record: its own, else those of this thread, else those of the process."""
     own = getattr(record, "attempt", None)
     if isinstance(own, Mapping):
         return own
@@ -269,7 +269,7 @@ def fields_of_record(record: logging.LogRecord) -> Fields:
 
 
 def trace_of(record: logging.LogRecord) -> str:
-    """Return the traceback of a record: text sent by another process, else its own, else ""."""
+    """Return a record's traceback: the text sent by another process, else its own, else ""."""
     if text := getattr(record, "trace", ""):
         return str(text)
     return (

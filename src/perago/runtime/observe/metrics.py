@@ -1,4 +1,4 @@
-"""Every instrument of the worker, in one place, on OpenTelemetry.
+"""All metrics of the worker, defined in one place, based on OpenTelemetry.
 
     name                          kind        unit   labels
     perago.attempts               counter            task, outcome (ENDINGS)
@@ -16,8 +16,8 @@
     perago.in_flight              gauge
     perago.unhealthy              gauge              what (PARTS of health)
 
-Callers use plain methods and know nothing of OpenTelemetry.  If no exporter is configured, `open_metrics` yields
-`NoMetrics`, which does nothing and imports nothing.  Only the supervisor counts.
+Callers use plain methods and know nothing about OpenTelemetry.  If no exporter is configured, `open_metrics` yields
+`NoMetrics`, which does nothing and imports nothing.  Only the supervisor records metrics.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ ENDINGS: tuple[Ending, ...] = (
 OTLP_ENDPOINTS = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 OTLP_PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 LAST_SEND_MILLISECONDS = 2000
-# From a warm read-only step to a long Spark body.
+# These range from a warm read-only step to a long Spark body.
 STEP_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
 
 
 def ending_of(outcome: Outcome, *, accepted: bool, refused: bool = False) -> Ending:
-    """Return the outcome label of an attempt; `refused` if the publish fence ended it."""
+    """Return the outcome label for an attempt. `refused` says whether the publish fence ended it."""
     match outcome:
         case Outcome(status="LOST_TO_TWIN"):
             return "lost_to_twin"
@@ -73,7 +73,7 @@ def ending_of(outcome: Outcome, *, accepted: bool, refused: bool = False) -> End
 
 
 class NoMetrics:
-    """Counts nothing."""
+    """Records nothing."""
 
     def attempt_ended(self, task: str, ending: Ending) -> None:
         """Count an attempt that ended."""
@@ -94,7 +94,7 @@ class NoMetrics:
         """Count a lease that could not be extended."""
 
     def send_failed(self, task: str) -> None:
-        """Count a result that was sent and not answered."""
+        """Count a result that was sent but not answered."""
 
     def outbox_failed(self, task: str) -> None:
         """Count a result that could not be written to the outbox."""
@@ -111,7 +111,7 @@ class NoMetrics:
 
 
 class OtelMetrics(NoMetrics):
-    """Counts on OpenTelemetry instruments."""
+    """Records metrics with OpenTelemetry instruments."""
 
     def __init__(self, meter: Meter, health_state: HealthState, registry: Any | None = None) -> None:
         self._registry = registry
@@ -169,7 +169,7 @@ class OtelMetrics(NoMetrics):
         self._leases.add(1, {"task": task})
 
     def send_failed(self, task: str) -> None:
-        """Count a result that was sent and not answered."""
+        """Count a result that was sent but not answered."""
         self._sends.add(1, {"task": task})
 
     def outbox_failed(self, task: str) -> None:
@@ -197,7 +197,10 @@ class OtelMetrics(NoMetrics):
 def open_metrics(
     environ: Mapping[str, str], health_state: HealthState, *, worker_id: str, prometheus: bool
 ) -> Iterator[NoMetrics]:
-    """Count while the block runs: over OTLP if the environment names an endpoint, for `/metrics` if `prometheus`."""
+    """Record metrics while the block runs.
+
+    They are exported over OTLP if the environment names an endpoint, and served on `/metrics` if `prometheus`.
+    """
     otlp = any(environ.get(name, "").strip() for name in OTLP_ENDPOINTS)
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if off or not (otlp or prometheus):

@@ -1,12 +1,12 @@
-r"""Mask secrets in text that leaves the worker, and make foreign text safe for a terminal.
+r"""Mask secrets in text that leaves the worker, and make untrusted text safe for a terminal.
 
-Log lines, failure reasons and printed output go through a `Masker`; results are data and do not.  It knows each secret
-of the settings as is and in the forms in which libraries and servers usually show it, and recognizes the signature of a
-presigned URL, without which the URL is useless, by its parameter name.  It does not recognize a secret that is split by
-a line break, or encoded as part of something longer.
+Log lines, failure reasons and printed output go through a `Masker`; results are data and do not.  The masker knows each
+secret from the settings, both as is and in the forms in which libraries and servers usually show it.  It also recognizes the
+signature of a presigned URL, without which the URL is useless, by its parameter name.  It does not recognize a secret that
+is split by a line break, or encoded as part of something longer.
 
-Printed output, reasons and names of objects and steps are shown like this, so that they cannot move the cursor, clear
-the screen, rename the window, answer or beep, and cannot hide earlier text:
+Printed output, reasons, and the names of objects and steps are sanitized as follows, so that they cannot move the cursor,
+clear the screen, rename the window, make the terminal answer or beep, or hide earlier text:
 
     in the text                                           shown
     newline, tab                                          as they are; \n and \t by `one_line`
@@ -26,7 +26,7 @@ from urllib.parse import quote, quote_plus, unquote, urlsplit
 from perago.settings import Settings
 
 MASK = "***"
-# Also inside a longer URL, or in a response that HTTP libraries log as a whole.
+# These also match inside a longer URL, or in a response that HTTP libraries log as a whole.
 _SIGNATURES = [
     rf"(?<={name}{equals})[0-9a-fA-F]+"
     for name in ("X-Amz-Signature", "X-Goog-Signature")
@@ -37,7 +37,7 @@ _SECRET_KEY = re.compile("secret|password|token", re.IGNORECASE)
 
 
 class Masker:
-    """Hides known secrets in a text, also as written in a URL, in JSON or in a repr."""
+    """Hides known secrets in a text, including their forms in a URL, in JSON or in a repr."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         known = {form for secret in secrets if secret for form in _forms(secret)}
@@ -53,7 +53,7 @@ class Masker:
 
 
 def secrets_of(settings: Settings) -> frozenset[str]:
-    """Return the secrets of the settings, and their forms in an HTTP header."""
+    """Return the secrets from the settings, and their forms in an HTTP header."""
     logins: list[tuple[str, str]] = []
     if lakefs := settings.lakefs:
         logins += [(lakefs.access_key_id, lakefs.secret_access_key), *_logins(lakefs.endpoint)]
@@ -73,19 +73,19 @@ def _forms(secret: str) -> set[str]:
 
 
 def _logins(url: str) -> list[tuple[str, str]]:
-    """Return user and password of a URL, as written and percent-decoded."""
+    """Return the user and password from a URL, both as written and percent-decoded."""
     parts = urlsplit(url)
     user, password = parts.username or "", parts.password or ""
     return [(user, password), (unquote(user), unquote(password))]
 
 
 def _basic(user: str, secret: str) -> str:
-    """Return the credentials of HTTP Basic authentication, without the padding, which some clients omit."""
+    """Return the credentials for HTTP Basic authentication, without the padding, which some clients omit."""
     return base64.b64encode(f"{user}:{secret}".encode()).decode().rstrip("=")
 
 
 def _spark_secrets(conf: str) -> Iterator[str]:
-    """Yield the values in PERAGO_SPARK_CONF that Spark would redact too, by their keys."""
+    """Yield the values in PERAGO_SPARK_CONF whose keys would make Spark redact them too."""
     for item in conf.split(";"):
         key, _, value = item.partition("=")
         if _SECRET_KEY.search(key):
@@ -104,7 +104,7 @@ _RESET = "\x1b[0m"
 
 
 def printable(text: str, *, styles: bool = False) -> str:
-    """Return the text safe for a terminal. With `styles` its colours stay, and are reset at the end."""
+    """Return the text in a form that is safe for a terminal. With `styles`, colours are kept and reset at the end."""
     if _PLAIN.fullmatch(text):
         return text
     text = text.replace("\r\n", "\n")
@@ -120,12 +120,12 @@ def printable(text: str, *, styles: bool = False) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line, without styles. Newlines and tabs are escaped, so a name cannot add a row."""
+    """Return the text on one line, without styles. Newlines and tabs are escaped, so that a name cannot add a row."""
     return printable(text.replace("\r\n", "\n")).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def overwritten(line: str) -> str:
-    """Return the last state of a line that was overwritten by carriage returns, such as a progress bar."""
+    """Return the final state of a line that was overwritten using carriage returns, such as a progress bar."""
     return next((part for part in reversed(line.split("\r")) if part), "")
 
 

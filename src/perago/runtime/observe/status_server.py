@@ -1,4 +1,4 @@
-"""`/healthz` and `/metrics` on a port, from the standard library.
+"""Serves `/healthz` and `/metrics` on a port, using only the standard library.
 
 Requests are answered from state in memory, never by calling a server, so a slow server cannot slow down the probe.
 """
@@ -19,7 +19,7 @@ REQUEST_SECONDS = 10.0
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parse PORT or HOST:PORT. Without a host only this machine is served."""
+    """Parse PORT or HOST:PORT. Without a host, only this machine is served."""
     host, _, port = text.strip().rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise RuntimeConfigError(f"--http {text!r} is not PORT or HOST:PORT, such as 8080 or 0.0.0.0:8080")
@@ -45,7 +45,7 @@ class StatusServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """The address it listens on, with the actual port if 0 was asked for."""
+        """The address that the server listens on, with the actual port if 0 was requested."""
         host, port = self._http.server_address[:2]
         return str(host), port
 
@@ -63,7 +63,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore clients that hung up."""
+        """Ignore clients that have disconnected."""
 
 
 def _handler(health: Callable[[], Health], metrics: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:

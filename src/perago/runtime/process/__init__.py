@@ -1,1 +1,1 @@
-"""This process: how it is set up, and how its state is restored after a body."""
+"""The current process: its setup, and restoring its state after a body has run."""

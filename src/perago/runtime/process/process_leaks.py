@@ -1,8 +1,8 @@
 """Finds what user code leaves behind in its executor, and decides whether the executor may run another attempt.
 
-It may not after a change to the process that cannot be undone, or while a thread or a program is still running.  Not
-counted: daemon threads, idle threads of pools, py4j's threads, Java, and the processes of Python's own pools; they wait for
-work from a library, and restarting them for every attempt would cost more.
+It may not if user code changed the process in a way that cannot be undone, or left a thread or a program running.  Daemon
+threads, idle pool threads, py4j's threads, Java, and the processes of Python's own pools do not matter: they wait for work
+from a library, and restarting them for every attempt would cost more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perago.runtime.root.state_dir import children
 
 _READS = 50
 _POOLED = ("multiprocessing", "loky")
-"""Found in the command lines of Python's process pools and their helpers."""
+"""Strings found in the command lines of Python's process pools and their helpers."""
 
 
 class ProcessLeaks:
@@ -53,7 +53,7 @@ class ProcessLeaks:
         try:
             return "; ".join(self._reasons())
         except Exception as error:
-            # A thread may be of a user's class. Raise nothing here: a result is being handed over.
+            # A thread may be an instance of a user's class. Raise nothing here: a result is being handed over.
             return f"cannot find out what the task left running: {describe(error)}"
 
     def _reasons(self) -> list[str]:
@@ -68,7 +68,7 @@ class ProcessLeaks:
 
 
 def busy_threads(threads: Iterable[threading.Thread]) -> list[threading.Thread]:
-    """Return the threads that Python would wait for at exit and that are doing something."""
+    """Return the threads that Python would wait for at exit and that are not idle."""
     return [
         one
         for one in threads
@@ -77,10 +77,10 @@ def busy_threads(threads: Iterable[threading.Thread]) -> list[threading.Thread]:
 
 
 def _is_idle(thread: threading.Thread) -> bool:
-    """Return whether a thread waits for work in a pool, or is one of py4j's, which wait for Java."""
+    """Return whether a thread waits for work in a pool, or is one of py4j's threads, which wait for Java."""
     if (queue := pools._threads_queues.get(thread)) is not None:
         frame = sys._current_frames().get(thread.ident or 0)
-        # A busy worker is in a function that `_worker` has called.
+        # A busy worker thread is in a function called by `_worker`.
         return bool(queue.empty()) and frame is not None and frame.f_code is pools._worker.__code__
     processes: Any = sys.modules.get("concurrent.futures.process")
     if processes is not None and isinstance(thread, processes._ExecutorManagerThread):
@@ -90,19 +90,19 @@ def _is_idle(thread: threading.Thread) -> bool:
 
 
 def _is_leak(pid: int) -> bool:
-    """Return whether a program still runs and is not one that libraries keep for their next call."""
+    """Return whether a program is still running and is not a helper that a library keeps alive for reuse."""
     command = _command_line(pid)
-    # Same command line and started by multiprocessing means a forked pool worker.
+    # A process with our command line that multiprocessing started is a forked pool worker.
     forked = command == _command_line(os.getpid()) and pid in started_by_multiprocessing()
     pooled = forked or any(name in command for name in _POOLED)
     return bool(command) and _name(pid) != "java" and not pooled
 
 
 def _command_line(pid: int) -> str:
-    """Return a program's command line, or "" if it has ended. Waits for one that is just starting."""
+    """Return a program's command line, or "" if it has ended. Waits for a program that is just starting."""
     for _ in range(_READS):
         command = _read(pid, "cmdline")
-        # The state follows the name, which may contain anything.
+        # The state follows the program's name, which may contain any character.
         state = _read(pid, "stat").rpartition(")")[2].split()[:1]
         if command or not state or state[0] in "ZX":
             return command

@@ -1,10 +1,12 @@
 """Sets up Perago's processes: reaping and ending their descendants, forking, and process groups.
 
-As process 1 of a container a worker inherits every orphan and must reap it.  An executor adopts what its bodies have started
-(`adopt_orphans`), so that a process in its own session, or one whose parent is gone, is still among its descendants, and is
-killed with it (`end_descendants`).  Only processes that are not ours are reaped: an executor's exit status belongs to its
-slot, so a dead child that multiprocessing knows is left alone; and a dead child must have been seen twice, because
-multiprocessing learns of a new one slightly after it exists.
+As process 1 of a container, a worker inherits every orphan and must reap it.  An executor adopts the processes that its
+bodies have started (`adopt_orphans`).  So a process in a session of its own, or one whose parent is gone, is still among the
+executor's descendants and is killed with it (`end_descendants`).
+
+Only processes that Perago did not start are reaped.  An executor's exit status belongs to its slot, so a dead child that
+multiprocessing knows is left alone.  A dead child must also have been seen twice, because multiprocessing registers a new
+child slightly after it starts.
 
 Only the first line of a program calls `mark_main_program`.  A notebook, a test runner or any other process that imports
 Perago has threads and files that a fork would inherit.
@@ -41,7 +43,7 @@ _is_main_program = False
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies. Does nothing on other systems than Linux."""
+    """Become the parent of every descendant whose own parent dies. Does nothing on systems other than Linux."""
     if not sys.platform.startswith("linux"):
         return
     with contextlib.suppress(OSError, AttributeError):
@@ -51,7 +53,7 @@ def adopt_orphans() -> None:
 def end_descendants(pid: int) -> None:
     """Kill all descendants of a process, but not the process itself.
 
-    A killed process may leave children, which the process adopts: so this repeats until none are left.
+    A descendant that is killed may leave children, which the process adopts, so this repeats until none are left.
     """
     for _ in range(_ROUNDS):
         left = descendants(pid)
@@ -65,7 +67,7 @@ def end_descendants(pid: int) -> None:
 
 @contextlib.contextmanager
 def reaping_orphans(*, adopts: bool | None = None, every: float = REAP_SECONDS) -> Iterator[None]:
-    """Reap orphans while the block runs. `adopts` says whether this process gets any (by default, process 1 does)."""
+    """Reap orphans while the block runs. `adopts` says whether this process adopts any; by default, only process 1 does."""
     if not (os.getpid() == 1 if adopts is None else adopts):
         yield
         return
@@ -81,7 +83,7 @@ def reaping_orphans(*, adopts: bool | None = None, every: float = REAP_SECONDS) 
 
 
 def reap(seen: set[int]) -> set[int]:
-    """Reap dead children that are not ours and were `seen` before. Returns those to pass next time."""
+    """Reap dead children that are not ours and are in `seen`. Returns the set to pass as `seen` next time."""
     dead = {pid for pid in children() if is_zombie(pid)} - started_by_multiprocessing()
     for pid in dead & seen:
         with contextlib.suppress(ChildProcessError):
@@ -91,7 +93,7 @@ def reap(seen: set[int]) -> set[int]:
 
 
 def reap_now(pids: set[int]) -> None:
-    """Reap those of these children that are dead, except children of multiprocessing."""
+    """Reap the dead ones among these children, except those that multiprocessing started."""
     for pid in pids - started_by_multiprocessing():
         if is_zombie(pid):
             with contextlib.suppress(ChildProcessError):
@@ -106,13 +108,13 @@ def started_by_multiprocessing() -> set[int]:
 
 
 def mark_main_program() -> None:
-    """Declare this process a program of Perago. Called by the first line of a program."""
+    """Mark this process as one of Perago's programs. Called on the first line of a program."""
     global _is_main_program
     _is_main_program = True
 
 
 def may_fork() -> bool:
-    """Return whether a fork would be as good as a new process: on Linux, in a program of Perago without threads."""
+    """Return whether a fork would be as good as a new process: on Linux, in one of Perago's programs, without threads."""
     try:
         # Libraries may have threads that Python does not know about.
         threads = len(os.listdir("/proc/self/task"))
@@ -123,7 +125,10 @@ def may_fork() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnvironment:
-    """Current folder, `sys.path` and environment, for an executor whose fork server was forked before they changed."""
+    """The working directory, `sys.path` and environment for an executor.
+
+    They may have changed in the worker since its fork server was forked.
+    """
 
     folder: str | None
     path: list[str]
@@ -150,15 +155,15 @@ class ProcessEnvironment:
 
 
 def start_process_group(name: str) -> None:
-    """Make this process a new process group with this name, and ignore SIGINT and SIGTERM."""
+    """Move this process into a new process group, set its name, and ignore SIGINT and SIGTERM."""
     os.setpgid(0, 0)
     for ignored in (signal.SIGINT, signal.SIGTERM):
-        # An empty handler, not SIG_IGN: programs that a body starts would inherit that.
+        # An empty handler instead of SIG_IGN, which programs started by a body would inherit.
         signal.signal(ignored, lambda _number, _frame: None)
     _name_process(name)
 
 
 def _name_process(name: str) -> None:
-    """Set the name that `ps` and `top` show; at most 15 characters."""
+    """Set the name that `ps` and `top` show, truncated to 15 characters."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(name[:15])

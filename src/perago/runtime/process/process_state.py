@@ -1,7 +1,8 @@
-"""The process state that user code may change, and how it is restored: one body cannot spoil the next.
+"""The process state that user code may change, and how it is restored, so that one body cannot affect the next.
 
-`_STATES` is the whole list.  Each entry saves the present state and returns a function that restores it.  The rule: every
-entry is restored, whatever the others and the user code have done; one that cannot be restored is reported to `on_failure`.
+`_STATES` is the complete list.  Each entry saves the current state and returns a function that restores it.  The rule: every
+entry is restored, whatever the other entries and the user code have done.  An entry that cannot be restored is reported to
+`on_failure`.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ Save = Callable[[], Restore]
 Value = TypeVar("Value")
 
 
-# Read once: this takes longer than saving all the rest.
+# Computed only once: this takes longer than saving everything else.
 _SIGNALS = tuple(map(int, signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}))
 _LIMITS = tuple({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
-# The C function: Python's wrapper converts each result to an enum.
+# The C function, because Python's wrapper converts each result to an enum, which is slow.
 _handler: Callable[[int], Any] = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
 
 
 def log_unrestored(what: str) -> None:
-    """Log what could not be restored, in a process that continues regardless."""
+    """Log which state could not be restored, in a process that continues regardless."""
     log.warning("the task changed %s", what)
 
 
 @contextmanager
 def preserving_process_state(on_failure: Callable[[str], None] = log_unrestored) -> Iterator[None]:
-    """Run user code in this block, then restore the process state. Calls `on_failure` for each part that it cannot restore.
+    """Run user code in this block, then restore the process state. Calls `on_failure` for each part that cannot be restored.
 
-    Works in the main thread only, where executors run bodies: attempts in other threads share the process.
+    Executors run bodies in the main thread. In any other thread this does nothing, because attempts there share the process.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -64,13 +65,13 @@ def preserving_process_state(on_failure: Callable[[str], None] = log_unrestored)
 
 
 def _restore_error(restore: Restore) -> BaseException | None:
-    """Restore a state, and return the error if that fails twice."""
+    """Restore a state.  Returns the error if that fails twice, else None."""
     failure: BaseException | None = None
     for _ in range(2):
         try:
             restore()
         except BaseException as error:
-            # Try once more: this may have been the body's last alarm.
+            # Try once more: the error may come from the body's last alarm.
             failure = error
         else:
             return None
@@ -78,7 +79,7 @@ def _restore_error(restore: Restore) -> BaseException | None:
 
 
 def _value(read: Callable[[], Value], write: Callable[[Value], object]) -> Save:
-    """Return the saver of a state with a getter and a setter."""
+    """Return a saver for a state that has a getter and a setter."""
 
     def save() -> Restore:
         before = read()
@@ -88,7 +89,7 @@ def _value(read: Callable[[], Value], write: Callable[[Value], object]) -> Save:
 
 
 def _attributes(owner: Any, *names: str) -> Save:
-    """Return the saver of attributes that hold one object each."""
+    """Return a saver for attributes that are restored by assigning the old object."""
 
     def save() -> Restore:
         before = [(name, getattr(owner, name)) for name in names]
@@ -103,7 +104,7 @@ def _attributes(owner: Any, *names: str) -> Save:
 
 
 def _list(owner: Any, name: str) -> Save:
-    """Return the saver of an attribute that holds a list. Restores the same list with the same items."""
+    """Return a saver for an attribute that is a list. It restores the same list object with the same items."""
 
     def save() -> Restore:
         before, items = getattr(owner, name), list(getattr(owner, name))
@@ -142,7 +143,7 @@ def _signal_mask() -> Restore:
     def restore() -> None:
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ()) - before
         for number in signal.sigpending() & blocked:
-            # Pending signals were meant for the body: ignoring them for a moment drops them.
+            # Pending signals were meant for the body: ignoring them briefly discards them.
             signal.signal(number, signal.signal(number, signal.SIG_IGN))
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -222,12 +223,12 @@ def _set_owner(before: tuple[int, int, int, int]) -> None:
 
 
 _STATES: tuple[tuple[str, Save], ...] = (
-    # First: a pending alarm would hit the restored handler, which may end the process.
+    # Timers come first: a pending alarm would hit the restored handler, which may end the process.
     ("a timer", _timers),
     ("signal handlers", _signal_handlers),
     ("the signal mask", _signal_mask),
     ("trace functions", _value(lambda: (sys.gettrace(), sys.getprofile()), lambda two: _trace(*two))),
-    # Before the streams: a printing handler is recognized by its stream.
+    # Logging comes before the streams, because a printing handler is recognized by its stream.
     ("logging", save_logging),
     ("its streams", save_streams),
     ("its user or group", _value(_owner, _set_owner)),

@@ -1,12 +1,12 @@
 """Saves and restores stdin, stdout, stderr (Python's objects and their descriptors) and logging around user code.
 
 User code may leave anything in place of the streams: a tee, an object that cannot be flushed, nothing at all, a closed
-descriptor, a pipe without a reader.  The rule: its output is sent on as far as possible, and neither an exception nor a
+descriptor, a pipe without a reader.  The rule: its output is flushed as far as possible, and neither an exception nor a
 flush that hangs keeps the streams from being restored.
 
-A body's logging setup must not be there twice when the next body sets it up again.  So every logger gets back its handlers,
-level and so on.  A new logger keeps its level, since a library imported meanwhile may have created it, but loses the
-handlers that print: its records reach the task's log through the root logger.
+When one body sets up logging and the next body does the same, the setup must not be there twice.  So every logger gets its
+handlers, level and so on back.  A new logger keeps its level, since a newly imported library may have created it, but loses
+the handlers that print: its records reach the task's log through the root logger.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FLUSH_SECONDS = 1.0
 """Time limit for flushing a stream that is not ours."""
 
 _NAMES = ("stdin", "stdout", "stderr")
-"""The index is the descriptor."""
+"""Stream names, indexed by file descriptor."""
 
 
 def save_streams() -> Callable[[], None]:
@@ -45,14 +45,14 @@ def save_streams() -> Callable[[], None]:
             flushed = _flush_in_time(saved)
         left.clear()
         for name, stream in zip(_NAMES, saved, strict=True):
-            # This may delete a stream that closes a descriptor shared with ours, so it comes before restoring those.
+            # This may delete a stream that closes one of our descriptors, so do it before restoring those.
             setattr(sys, name, stream)
         for one in descriptors:
             one.restore()
         for number, (name, stream) in enumerate(zip(_NAMES, saved, strict=True)):
             if stream is not None and not (flushed and _is_usable(stream)):
                 setattr(sys, name, open_stream(number))
-        # Output that was buffered while a descriptor was closed.
+        # Write output that was buffered while a descriptor was closed.
         flush_output()
 
     return restore
@@ -65,7 +65,7 @@ def flush_output() -> None:
 
 def open_stream(number: int) -> TextIO | None:
     """Return a new stream on descriptor 0, 1 or 2, or None if it is closed."""
-    # Line-buffered: output shows while the body runs, and survives a kill.
+    # Line-buffered, so that output shows up while the body runs, and survives a kill.
     mode, buffering = ("r", -1) if number == 0 else ("w", 1)
     try:
         opened = open(  # noqa: SIM115 - stays open as long as the process
@@ -77,7 +77,7 @@ def open_stream(number: int) -> TextIO | None:
 
 
 class _Descriptor:
-    """A descriptor, and a copy under a number that the body does not know."""
+    """A descriptor, and its duplicate under a number that the body does not know."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -88,7 +88,7 @@ class _Descriptor:
             self._copy = -1
 
     def is_changed(self) -> bool:
-        """Return whether the descriptor is closed now or another file."""
+        """Return whether the descriptor is now closed or refers to another file."""
         if self._copy < 0:
             return False
         try:
@@ -153,7 +153,7 @@ def save_logging() -> Callable[[], None]:
 
 
 def prints(handler: logging.Handler) -> bool:
-    """Return whether a handler writes to stdout or stderr; rich's handler has a console for that."""
+    """Return whether a handler writes to stdout or stderr, directly or, like rich's handler, through a console."""
     stream = getattr(handler, "stream", None) or getattr(getattr(handler, "console", None), "file", None)
     if stream is None:
         return False
@@ -168,7 +168,7 @@ def _restore_logger(
     logger: logging.Logger, level: int, propagate: bool, disabled: bool, handlers: list[logging.Handler]
 ) -> None:
     if logger.level != level:
-        # The setter also clears the level caches of the loggers.
+        # The setter also clears the loggers' cached levels.
         logger.setLevel(level)
     logger.propagate, logger.disabled = propagate, disabled
     if logger.handlers != handlers:
@@ -184,5 +184,5 @@ def _descriptor(stream: Any) -> int:
     try:
         return int(stream.fileno())
     except Exception:
-        # Not a file, closed, or a user's class.
+        # The stream is not a file, is closed, or is an instance of a user's class.
         return -1

@@ -1,1 +1,1 @@
-"""The workspace root on disk: its lock, its owners, and removing what is in it."""
+"""The workspace root on disk: its lock, its owners, and the removal of its contents."""

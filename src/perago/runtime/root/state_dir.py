@@ -1,8 +1,8 @@
 """The root folder, where embedded servers, runs and workdirs are kept: its lock, and the processes that own parts of it.
 
-A process is identified by its pid and start time, since a pid alone may be reused.  One supervisor holds a root, by a lock
-that the system releases when its holder dies.  A folder of one process is removed when the process is dead and the next
-such folder is made.
+A process is identified by its pid and start time, since a pid alone may be reused.  Only one supervisor can hold a root,
+using a lock that the system releases when the holder dies.  A folder that belongs to one process is removed once the process
+is dead and the next such folder is created.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _READS = 5
 
 
 def process_identity(pid: int | None = None) -> dict[str, Any]:
-    """Return host, pid and start time of a process (this one by default)."""
+    """Return the host, pid and start time of a process (this one by default)."""
     pid = os.getpid() if pid is None else pid
     return {"host": socket.gethostname(), "pid": pid, "pid_started": _start_time(pid)}
 
 
 def is_alive(identity: Mapping[str, Any]) -> bool:
-    """Return whether that process is still running. A process of another host counts as alive: this host cannot know."""
+    """Return whether a process is still running. On another host it is assumed to be, because this host cannot know."""
     if identity.get("host") != socket.gethostname():
         return True
     pid = identity.get("pid")
@@ -51,7 +51,7 @@ def is_alive(identity: Mapping[str, Any]) -> bool:
 
 
 def is_zombie(pid: int) -> bool:
-    """Return whether that process has ended but was not reaped."""
+    """Return whether a process has ended but has not been reaped."""
     return _start_time(pid) == -1
 
 
@@ -79,10 +79,10 @@ def descendants(pid: int) -> list[int]:
 
 def _children_now(process: str = "self") -> set[int]:
     found: set[int] = set()
-    # Called several times per attempt, so without the overhead of Path.
+    # This is called several times per attempt, so it avoids the overhead of `Path`.
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{process}/task"):
-            # A thread may have ended meanwhile.
+            # A thread may have ended in the meantime.
             with (
                 contextlib.suppress(OSError),
                 open(f"/proc/{process}/task/{thread}/children", "rb") as listed,
@@ -102,7 +102,7 @@ def _start_time(pid: int) -> int | None:
 
 
 def new_execution_id() -> str:
-    """Return a new unique execution id, of characters that every name accepts."""
+    """Return a new unique execution id, made of characters that are valid in every kind of name."""
     return secrets.token_hex(8)
 
 
@@ -154,7 +154,7 @@ def make_root(root: Path) -> None:
 
 @contextmanager
 def made_root(root: Path) -> Iterator[None]:
-    """Create the root before the block. Raises `RuntimeConfigError` if the root, or the block, cannot write."""
+    """Create the root, then run the block. Raises `RuntimeConfigError` if either of them cannot write."""
     make_root(root)
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def made_root(root: Path) -> Iterator[None]:
 
 
 def own_folder(root: Path, kind: str) -> Path:
-    """Create a folder below `root` for this process, and remove those of dead processes."""
+    """Create a folder for this process under `root`, and remove the folders of dead processes."""
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in root.iterdir():
         try:

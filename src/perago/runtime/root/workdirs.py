@@ -1,15 +1,16 @@
-"""Makes and removes the folders of executions, and removes any folder, whatever a body did in it.
+"""Creates and removes workdirs, and removes any other folder, whatever a body did in it.
 
-A workdir has its working name only while it is complete: it is made under another name with its marker in it, and renamed
-before it is emptied.  After a kill at any moment the name says what may be done with it.
+A workdir has its working name only while it is complete: it is created under another name, with its marker in it, and
+renamed again before it is emptied.  If the process is killed at any moment, the name still tells what may be done.
 
-To remove a folder:
-- Folders that are closed to their owner are opened up first.
+A folder is removed as follows:
+- Folders that their owner has no permission to change are made accessible first.
 - Links are removed, never followed.  Nothing is removed from a file system that is mounted in the folder.
-- Every folder below is moved to the top before it is emptied, so depth and length of a path do not matter, and a
-  mount point is detected: it cannot be moved.
-- A child process that the body left behind may still write: a folder that is not empty afterwards is retried for a while.
-- One entry that cannot be removed does not keep the others.
+- Every subfolder is moved to the top before it is emptied, so the depth and length of paths do not matter, and mount points
+  are detected, because they cannot be moved.
+- A process that the body left running may still write files.  If a folder is not empty afterwards, its removal is retried
+  for a while.
+- An entry that cannot be removed does not prevent the removal of others.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from perago.protocol.names import WorkdirName
 from perago.protocol.paths import MARKER
 
 PAUSES = (0.01, 0.05, 0.2, 0.5)
-"""Seconds between attempts to remove a folder that something still writes into."""
+"""Seconds between tries to remove a folder that a process may still be writing to."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
-# On a full disk even a move may need space, which the first try has freed.
+# On a full disk, even a move may need space; the first try has freed some.
 _RETRYABLE = {*_NOT_EMPTY, errno.ENOSPC, errno.EDQUOT}
 
 
 def remove_tree(path: Path, *, last: str = "", pause: Callable[[float], None] = time.sleep) -> None:
-    """Remove a folder, its file `last` after everything else. A missing folder is not an error."""
+    """Remove a folder. Its file `last` is removed after everything else. A missing folder is not an error."""
     for seconds in (*PAUSES, None):
         try:
             _remove(path, last)
@@ -64,7 +65,7 @@ def _remove(path: Path, last: str) -> None:
 
 
 class _FolderEmptier:
-    """One try to empty a folder, except for `keep` at its top."""
+    """A single pass at emptying a folder, which keeps the top-level entry named `keep`."""
 
     def __init__(self, top: int, keep: str) -> None:
         self._top = top
@@ -81,7 +82,7 @@ class _FolderEmptier:
             raise self._error
 
     def _empty(self, folder: int) -> None:
-        """Unlink the files of an open folder and move its folders to the top."""
+        """Unlink the files in an open folder and move its subfolders to the top."""
         for name in os.listdir(folder):
             if name != self._keep or folder != self._top:
                 self._try(partial(self._unlink_or_move, folder), name)
@@ -93,7 +94,7 @@ class _FolderEmptier:
         except FileNotFoundError:
             pass
         except OSError as error:
-            # A folder is often not empty because an entry could not be removed: keep that error instead.
+            # A folder is often not empty because an entry could not be removed: report that entry's error instead.
             if self._error is None or self._error.errno in _NOT_EMPTY:
                 self._error = error
 
@@ -110,7 +111,7 @@ class _FolderEmptier:
         if not stat.S_ISDIR(found.st_mode):
             os.unlink(name, dir_fd=folder)
             return
-        # A closed folder cannot be moved either: its `..` changes.
+        # A folder without write permission cannot be moved either, because its `..` entry changes.
         _open_up(name, found, folder)
         moved = f".{secrets.token_hex(8)}"
         os.rename(name, moved, src_dir_fd=folder, dst_dir_fd=self._top)
@@ -128,7 +129,7 @@ def make_workdir(root: Path, name: WorkdirName, marker: str) -> None:
     making.mkdir(mode=0o700)
     try:
         (making / MARKER).write_text(marker, encoding="utf-8")
-        # A rename would replace an empty folder.
+        # A rename would silently replace an empty folder.
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         making.rename(path)
@@ -138,7 +139,7 @@ def make_workdir(root: Path, name: WorkdirName, marker: str) -> None:
 
 
 def remove_workdir(root: Path, name: WorkdirName) -> None:
-    """Remove the folder of an execution, under whichever of its names it exists."""
+    """Remove the workdir of an execution, under whichever of its names it exists."""
     remove_tree(root / name.making)
     put_away(root / name.working, root / name.removing)
 
@@ -146,16 +147,16 @@ def remove_workdir(root: Path, name: WorkdirName) -> None:
 def put_away(path: Path, removing: Path) -> None:
     """Rename a workdir to `removing`, then remove it.
 
-    After the rename it is no longer taken for a workdir, even if it is half empty; and if a kill interrupts the removal,
-    the name says that the rest may be removed.
+    After the rename, the folder cannot be mistaken for a workdir, even if it is half empty.  If a kill interrupts the
+    removal, the name shows that the rest may be removed.
     """
     if path != removing:
-        # Remains of an earlier removal are in the way.
+        # The remains of an earlier removal would be in the way.
         remove_tree(removing, last=MARKER)
         with contextlib.suppress(FileNotFoundError):
             path.rename(removing)
     if removing.is_symlink() or removing.is_file():
-        # A body replaced the folder with it; a link's target is not ours.
+        # A body replaced the folder with a link or a file.  A link's target is not ours to remove.
         removing.unlink()
     else:
         remove_tree(removing, last=MARKER)

@@ -1,18 +1,18 @@
-"""Sweeps a lake: staging and claim branches of attempts that are over, and tags of replaced heads.
+"""Sweeps a lake: removes staging and claim branches of attempts that are over, and tags that preserve replaced heads.
 
-    the owner is    the branch is
-    over            removed
-    a proof, a put  removed when it is older than the limit
-    in use          kept, whatever its age
-    unknown         removed when it is older than the limit; kept if its age is unknown
+    the owner is                    the branch is
+    an attempt that is over         removed
+    a fence probe or `perago put`   removed when it is older than the limit
+    an attempt that is not over     kept, whatever its age
+    unknown                         removed when it is older than the limit; kept if its age is unknown
 
-A claim is removed only after a barrier, and only if no staging branch of its task stays: a publish request of a dead
-attempt may be in flight for as long as its claim exists.
+A claim is removed only after a barrier, and only if no staging branch of its task is kept: a dead attempt's publish request
+may be in flight for as long as its claim exists.
 
-Three steps, in this order.  `find_leftovers` lists; only then are orchestrators opened, so that each already knows the
-attempts whose branches were listed.  `judge` asks about all of them before anything is removed: if an orchestrator cannot
-answer, everything is kept.  `remove` comes last, and may come late: a name contains the execution's id or the time its task
-was scheduled, so an attempt that is over never creates that branch again.
+There are three steps, in this order.  `find_leftovers` lists branches and tags.  Only then are orchestrators opened, so that
+each already knows the attempts whose branches were listed.  `judge` asks about all attempts before anything is removed: if
+an orchestrator cannot answer, everything is kept.  `remove` comes last, and may run much later: a branch name contains the
+execution's id or the time at which its task was scheduled, so an attempt that is over never creates that branch again.
 """
 
 from __future__ import annotations
@@ -82,17 +82,18 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The orchestrators to ask; `complete` if no other orchestrator can own a branch of this lake."""
+    """The orchestrators to ask.  `complete` is True if no other orchestrator can own a branch in this lake."""
 
     orchestrators: Sequence[AttemptReader]
     complete: bool
 
     def status(self, owner: InternalBranch) -> str | None:
-        """Return the task's status, or None if no orchestrator knows it.
+        """Return the status of the owner's task.
 
-        Raises `OrchestratorUnavailable` if one cannot answer.
+        If no orchestrator knows the task, returns "not found" if `complete`, else None.  Raises `OrchestratorUnavailable` if
+        an orchestrator cannot answer.
         """
-        # A slug replaces an id that no branch name can hold; no orchestrator knows a task by it.
+        # A slug replaces an id that cannot be part of a branch name; no orchestrator knows a task by its slug.
         if owner.task_id.startswith("_"):
             return None
         attempt = Attempt(owner.workflow, owner.task_id, "", "", retry_count=0, seq=0, iteration=0)
@@ -109,7 +110,7 @@ class Owners:
 
 
 def find_leftovers(lake: ReadableLake, repositories: Sequence[str], *, tags: bool) -> list[Leftover]:
-    """List possible leftovers in these repositories, or in all of them if none is named."""
+    """List possible leftovers in these repositories, or in all repositories if none are named."""
     found: list[Leftover] = []
     for repository in repositories or lake.repositories():
         try:
@@ -124,7 +125,7 @@ def find_leftovers(lake: ReadableLake, repositories: Sequence[str], *, tags: boo
 def judge(
     lake: ReadableLake, leftovers: Iterable[Leftover], owners: Owners, *, now: float, older_than: float
 ) -> list[Verdict]:
-    """Decide about every leftover; ages are in seconds."""
+    """Decide for each leftover whether to remove it.  Times and ages are in seconds."""
     statuses: dict[str, str | None] = {}
 
     def status(owner: InternalBranch) -> str | None:
@@ -143,7 +144,10 @@ def judge(
 
 
 def remove(lake: PublishingLake, verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, LakeError | None]]:
-    """Remove what is to go, claims last and after a barrier, and yield each verdict with its error, if any."""
+    """Remove the leftovers that are to go, claims last and after a barrier.
+
+    Yields the verdict on each of them with the error, or with None if the removal succeeded.
+    """
     going = [verdict for verdict in verdicts if verdict.goes]
     failed: dict[tuple[str, str], LakeError] = {}
     for verdict in going:
@@ -160,16 +164,16 @@ def remove(lake: PublishingLake, verdicts: Iterable[Verdict]) -> Iterator[tuple[
 
 
 class _Barriers:
-    """Sends one barrier for each branch that claims name, and remembers its error."""
+    """Sends one barrier for each branch named by a claim, and remembers its error, if any."""
 
     def __init__(self, lake: PublishingLake) -> None:
         self._lake = lake
         self._errors: dict[tuple[str, str], LakeError | None] = {}
 
     def error_for(self, claim: Leftover) -> LakeError | None:
-        """Return why the claim has to stay, or None."""
+        """Return the error that requires the claim to be kept, or None if it may be removed."""
         try:
-            # Claims of old Perago versions name no branch; they are old enough to need no barrier.
+            # Claims from old Perago versions do not name a branch.  They are old enough not to need a barrier.
             target = target_of_claim(self._lake, claim.repository, claim.name, unnamed=None)
         except LakeError as error:
             return error
@@ -232,7 +236,7 @@ def _kind(name: str) -> Kind:
 
 
 def _claims_after_stagings(verdicts: list[Verdict]) -> list[Verdict]:
-    """Return the verdicts, changed so that no claim is removed while a staging branch of its task stays."""
+    """Return the verdicts, changed so that no claim is removed while a staging branch of its task is kept."""
     stay = {_task_of(one.leftover) for one in verdicts if one.leftover.kind == "staging" and not one.goes}
     return [
         Verdict(one.leftover, goes=False, why="a staging branch of its task stays")
@@ -279,8 +283,8 @@ def _judge_by_age(lake: ReadableLake, one: Leftover, now: float, older_than: flo
 def _made_at(lake: ReadableLake, one: Leftover) -> float | None:
     """Return when a leftover was created, or None if unknown.
 
-    The head of a branch without commits is its input, which may be years older than the branch; then the time at which
-    its task was scheduled, from the name, is used.
+    The head of a branch without commits of its own is its input commit, which may be years older than the branch.  In that
+    case, the branch's name tells when its task was scheduled, and that time is used.
     """
     if one.kind in ("proof", "put"):
         return dated_branch_time(one.name)

@@ -1,15 +1,15 @@
-"""Sweeps workdirs that dead processes left behind.  No full disk or foreign file can end the worker's periodic sweep.
+"""Sweeps workdirs that dead processes left behind.  A full disk or an unexpected file cannot stop the periodic sweep.
 
-Only folders that Perago created are ever touched.  They are recognized by name; a name of the form that earlier versions
-used needs a marker with the same task and execution.
+Only folders that Perago created are ever touched.  They are recognized by name.  A folder whose name has the form that
+earlier versions used must also have a marker with the same task and execution.
 
-    its marker names            it is removed, unless this worker runs its execution
-    a living process            never: its attempt may still be running, or is being put away
-    a dead process              at once
-    a process of another host   when it is older than the time to live: its state is unknown here
+    the marker names            the workdir is removed, unless this worker runs its execution
+    a living process            never: its attempt may still be running, or the process is removing the workdir
+    a dead process              immediately
+    a process on another host   when the workdir is older than the time to live: the process's state is unknown here
 
-Without a marker (the body removed it, or a kill interrupted the creation or removal) it is removed at once.  That is safe
-because the caller holds the root's lock, so no other process creates workdirs there.
+A workdir without a marker (the body removed it, or a kill interrupted the creation or removal) is removed immediately.  That
+is safe because the caller holds the root's lock, so no other process creates workdirs there.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sweep_workdirs(
     runs_here: Callable[[str], bool] = lambda _execution_id: False,
     alive: Callable[[Marker], bool] = is_alive,
 ) -> list[Path]:
-    """Remove orphaned workdirs below a root whose lock the caller holds, and return them."""
+    """Remove orphaned workdirs in a root and return their paths.  The caller holds the root's lock."""
     removed = []
     for path in _folders(root):
         owner = parse_workdir_name(path.name)
@@ -54,7 +54,7 @@ def sweep_workdirs(
         if (marker := _marker_of(path)) is not None:
             orphaned = _is_orphan(marker, alive, older=_age(path, now) > ttl)
         else:
-            # Check again: its process may have removed it meanwhile.
+            # Check again: the owner's process may have removed the workdir in the meantime.
             orphaned = owner.certain and os.path.isdir(path)
         if orphaned and _remove(path):
             removed.append(path)
@@ -62,7 +62,7 @@ def sweep_workdirs(
 
 
 def _folders(root: Path) -> list[Path]:
-    """Return the folders in a root from its directory entries alone, so that a broken mount among them is no error."""
+    """Return the folders in a root.  Reads only its directory entries, so that a broken mount among them is not an error."""
     try:
         with os.scandir(root) as found:
             return sorted(root / entry.name for entry in found if entry.is_dir(follow_symlinks=False))
@@ -116,7 +116,7 @@ def _age(path: Path, now: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class WorkdirSweep:
-    """The worker's sweep: removes workdirs that none of its executions uses, every `interval` seconds."""
+    """The worker's sweep, which runs every `interval` seconds and removes workdirs that none of its executions uses."""
 
     settings: Settings
     runs_here: Callable[[str], bool]

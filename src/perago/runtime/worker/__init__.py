@@ -1,1 +1,1 @@
-"""The worker around attempts: supervisor, slots, leases, outbox."""
+"""The worker that runs attempts: supervisor, slots, leases, outbox."""

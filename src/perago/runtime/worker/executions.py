@@ -1,4 +1,4 @@
-"""Attempts in flight: each is an execution with a lease, a task log and events, from its poll to its end.
+"""Attempts in flight.  From poll to end, each is an execution with a lease, a task log and events.
 
 The task log of every execution ends with the user traceback, if any, and the record that `perago show` reads:
 
@@ -9,7 +9,8 @@ The task log of every execution ends with the user traceback, if any, and the re
     DIED                          its executor died at `step`; the seconds are those measured by the supervisor
     STOPPED                       the orchestrator had moved on, or the worker was forced to stop
 
-Secrets are masked in each text, not in the record's line: masking the line could break its JSON or make it too long.
+Secrets are masked in the individual texts, not in the finished record line: masking the line could break its JSON or make
+it too long.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Execution:
         return self.assignment.attempt
 
     def begin(self, step: str, now: float) -> None:
-        """Begin a step and end the one before."""
+        """End the current step, if any, and begin the next one."""
         self.started = self.started or now
         self.end_step(now)
         self.step, self._step_began = step, now
@@ -103,7 +104,7 @@ class Executions:
         return len(self._executions)
 
     def admit(self, assignment: Assignment) -> Execution:
-        """Begin an execution of a polled attempt, with a new id; its lease is extended from now on."""
+        """Begin an execution of a polled attempt under a new id, and extend its lease from now on."""
         execution = Execution(new_execution_id(), assignment)
         self._executions[execution.id] = execution
         self._task_logs.begin(execution.id, assignment.attempt)
@@ -119,7 +120,7 @@ class Executions:
         return execution_id in self._executions
 
     def stop(self, execution: Execution, ending: str) -> None:
-        """End an execution whose process is gone.  Only its task log records that; no result is sent."""
+        """End an execution that no process runs any more.  No result is sent; only the task log records how it ended."""
         execution.ending = ending
         execution.end_step(time.time())
         self._end_log(execution, timeout=0.0)
@@ -158,7 +159,7 @@ class Executions:
             execution.output_read.set()
 
     def finish_log(self, execution: Execution) -> None:
-        """Complete the task log; wait a few seconds at most for the output and for the server.  Thread-safe."""
+        """Complete the task log.  Waits at most a few seconds for the output and for the server.  Thread-safe."""
         execution.output_read.wait(READ_SECONDS)
         self._end_log(execution, timeout=LOG_SECONDS)
 
@@ -170,7 +171,7 @@ class Executions:
 
 
 class EventPublisher:
-    """Passes events to the worker's only listener, whose errors never stop the worker."""
+    """Passes events to the worker's only listener.  A failing listener never stops the worker."""
 
     def __init__(self) -> None:
         self._listener: Listener | None = None
@@ -180,7 +181,7 @@ class EventPublisher:
         self._listener = listener
 
     def publish(self, event: Event) -> None:
-        """Pass an event to the listener; log an error that it raises."""
+        """Pass an event to the listener.  If the listener raises, the error is logged."""
         if self._listener is None:
             return
         try:
@@ -201,7 +202,7 @@ def log_result(execution: Execution) -> None:
     outcome, trace = result.outcome, "\n".join(result.seen.trace)
     message: str = outcome.status
     if outcome.reason is not None:
-        # The traceback ends with the rest of the text.
+        # The rest of the reason is at the end of the traceback.
         reason = outcome.reason.partition("\n")[0] if trace else outcome.reason
         message += f" at step {result.step!r}: {reason}"
     level = logging.INFO if outcome.status == "COMPLETED" else logging.WARNING
@@ -214,7 +215,7 @@ def fields_of(execution: Execution) -> dict[str, object]:
 
 
 def _record_line(execution: Execution, worker_id: str, mask: Masker) -> str:
-    """Return the execution's record as the last line of its task log."""
+    """Return the execution's record, formatted as the last line of its task log."""
     record = AttemptRecord(
         execution=execution.id,
         status=execution.ending,

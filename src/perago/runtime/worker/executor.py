@@ -1,10 +1,10 @@
-"""The executor process: runs one attempt after the other and reports to the supervisor over a pipe.
+"""The executor process: runs one attempt after another and reports to the supervisor over a pipe.
 
 - It has its own process group and dies with its supervisor: when the pipe closes, it kills the group and every other
-  process that bodies have started, in any session.  To find them all, it adopts orphaned descendants.
-- It ignores SIGINT and SIGTERM: a terminal and a service manager send them to every process, but the supervisor decides
+  process that bodies have started, whatever its session.  To find them all, it adopts orphaned descendants.
+- It ignores SIGINT and SIGTERM: terminals and service managers send them to every process, but the supervisor decides
   whether attempts finish.
-- The result of an execution is reported first; cleanup follows on a thread, while the next one may begin.
+- The result of an execution is reported first.  Cleanup follows on a thread, perhaps while the next one already runs.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ from perago.settings import Settings
 log = logging.getLogger("perago.executor")
 
 MOST_WAITING_CLEANUPS = 4
-"""Ended executions that may wait for cleanup before the next attempt has to wait."""
+"""Maximum number of ended executions waiting for cleanup.  If there are more, the next attempt has to wait."""
 
 OVERLAP_THREADS = 4
-"""Threads for the concurrent parts of an attempt: revoking, claiming, finding the fence level."""
+"""Threads for the concurrent parts of an attempt: revoking, claiming, determining the fence level."""
 
 EXIT_SECONDS = 10.0
-"""Time limit for an orderly exit of Python."""
+"""Time limit for Python's orderly exit."""
 
 _spawn = multiprocessing.get_context("spawn")
 
@@ -76,10 +76,10 @@ def no_observer(_step: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSpec:
-    """The configuration of an executor process; it is pickled for the new process.
+    """The configuration of an executor process, which is pickled and passed to the new process.
 
-    `tasks` names the tasks to run; the modules `targets` may declare others.  With `passes_logs` the supervisor writes
-    the executor's log.
+    `tasks` names the tasks to run; the modules in `targets` may declare others too.  With `passes_logs`, the executor
+    forwards its log to the supervisor.
     """
 
     servers: Backend
@@ -91,7 +91,7 @@ class ExecutorSpec:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the worker and its servers."""
+        """The settings for the worker and its servers."""
         return self.servers.settings
 
 
@@ -108,9 +108,9 @@ def forked_executor_main(request: bytes, pipe: Connection, output: Connection) -
     try:
         environment, pickled_spec = pickle.loads(request)
         environment.apply()
-        # Only now: unpickling may import modules from the folders that this environment adds.
+        # Not before `apply`: unpickling may import modules from folders that the environment adds.
         spec, number = pickle.loads(pickled_spec)
-        # Enter the process the way multiprocessing does, so that it knows its parent and how to start others.
+        # Enter the process the way multiprocessing does, so that it knows its parent and how to start other processes.
         process: Any = new_executor(spec, number, pipe, output)
         process._parent_pid = os.getppid()
         code = process._bootstrap(parent_sentinel=os.pidfd_open(os.getppid()))
@@ -146,7 +146,7 @@ def _logging(
 
 
 def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> int:
-    """Load the tasks, connect to the servers and run attempts until `Stop`; returns the exit code."""
+    """Load the tasks, connect to the servers and run attempts until `Stop`.  Returns the exit code."""
     with ExitStack() as opened:
         try:
             tasks = {task.name: task for task in load_tasks(spec.targets) if task.name in spec.tasks}
@@ -173,14 +173,15 @@ def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> 
 
 
 def _end_process(code: int, *, immediately: bool) -> NoReturn:
-    """End the process in order, but never wait longer than `EXIT_SECONDS` for what user code left running.
+    """Exit in an orderly way, but wait at most `EXIT_SECONDS` for whatever user code left running.
 
-    At exit Python waits for threads and multiprocessing's processes, and runs the registered exit functions.
+    At exit, Python waits for threads and multiprocessing's child processes, and runs registered exit functions.  With
+    `immediately`, all of that is skipped.
     """
     flush_output()
     if immediately:
         os._exit(code)
-    # The only timer that still works during interpreter shutdown; its default action ends the process.
+    # This is the only timer that still works during interpreter shutdown.  Its default action ends the process.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, EXIT_SECONDS)
     sys.exit(code)
@@ -201,7 +202,7 @@ class _SupervisorPipe:
 
     def send(self, answer: Answer) -> None:
         """Send an answer to the supervisor.  Thread-safe."""
-        # Pickle before taking the lock: objects freed meanwhile may log, which calls this method again.
+        # Pickle before taking the lock: objects freed while pickling may log, which calls this method again.
         data = ForkingPickler.dumps(answer)
         try:
             with self._sending:
@@ -210,7 +211,7 @@ class _SupervisorPipe:
             _kill_self()
 
     def _listen(self) -> None:
-        # On a thread, so that the supervisor's death is noticed while a body computes.
+        # Runs on a thread, so that the supervisor's death is noticed even while a body computes.
         while True:
             try:
                 self._requests.put(self._pipe.recv())
@@ -291,7 +292,7 @@ class _Cleanup:
 
 
 class _Cleaner:
-    """Cleans up on a thread; `put` blocks while too many cleanups wait."""
+    """Runs cleanups on a thread.  `put` blocks while too many of them are waiting."""
 
     def __init__(self) -> None:
         self._waiting: queue.Queue[_Cleanup | None] = queue.Queue(MOST_WAITING_CLEANUPS)

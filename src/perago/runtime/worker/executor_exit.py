@@ -1,12 +1,12 @@
-"""Handles executors that are gone: what happens to their executions, and cleanup on their behalf.
+"""Handles executors that are gone: decides what happens to their executions, and cleans up on their behalf.
 
     died before the first step   handed out again, up to 3 times in all
-    died                         FAILED with the reason is sent for it
+    died                         FAILED is sent on its behalf, with the reason
     stopped, the attempt is over nothing is sent
     died after its result        only its workdir and staging branches are removed
 
-Staging branches are dropped before anything is sent about the attempt.  The claim of an execution that died while it
-published stays: its request may be in flight, and the claim tells the retry to send a barrier.
+Staging branches are dropped before anything is sent about the attempt.  The claim of an execution that died while
+publishing is kept: its request may still be in flight, and the claim tells the retry to send a barrier.
 
 `ExecutorExitHandler` runs on the supervisor's thread only; `DeadExecutorCleanup` runs on any thread.
 """
@@ -43,7 +43,7 @@ log = logging.getLogger("perago.dead_executor")
 supervisor_log = logging.getLogger("perago.supervisor")
 
 MOST_STARTS = 3
-"""Times that an execution without a first step is handed out."""
+"""Maximum number of times that an execution is handed out without beginning its first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class DeadExecutorCleanup:
     lake: StagingLake
 
     def clean(self, execution: Execution, claim: Claim | None = None) -> None:
-        """Remove workdir and staging branches, and the `claim` if one is passed."""
+        """Remove the workdir and the staging branches, and the `claim` if one is passed."""
         self.remove_workdir(execution)
         self._drop_staging(execution)
         self.drop_claim(claim)
 
     def remove_workdir(self, execution: Execution) -> None:
-        """Remove the workdir of an execution; a failure is logged."""
+        """Remove the workdir of an execution.  Failures are logged."""
         try:
             remove_workdir(self.root, workdir_name(execution.attempt.task_id, execution.id))
         except OSError as error:
@@ -85,7 +85,10 @@ class DeadExecutorCleanup:
 
 
 def claim_of(execution: Execution) -> Claim | None:
-    """Return the claim of a dead execution, or None if it cannot hold one or must keep it because it may have published."""
+    """Return the claim to drop for a dead execution.
+
+    Returns None if the execution cannot have one, or if the claim must stay because the execution may have published.
+    """
     repository = _workspace_field(execution.assignment.input, "repository")
     branch = _workspace_field(execution.assignment.input, "branch")
     # An execution whose last messages were lost may have begun to publish.
@@ -106,7 +109,7 @@ def _workspace_field(payload: Mapping[str, Any], field: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorExitHandler:
-    """Handles starts and exits of executors; appends executions that may be handed out again to `waiting`."""
+    """Handles starts and exits of executors.  Puts executions that may be handed out again back into `waiting`."""
 
     executions: Executions
     waiting: deque[Execution]
@@ -117,7 +120,7 @@ class ExecutorExitHandler:
     event_publisher: EventPublisher
 
     def on_start(self, slot: Slot, started: int | Exception) -> None:
-        """Record that a slot started an executor, its `started`-th, or why it could not."""
+        """Record that a slot started its `started`-th executor, or the error that prevented the start."""
         if isinstance(started, Exception):
             reason = describe(started)
             supervisor_log.error("could not start executor %d, will retry: %s", slot.number, reason)
@@ -159,7 +162,7 @@ class ExecutorExitHandler:
                 self._died(execution, how)
 
     def on_attempt_over(self, execution: Execution, why: str, slot: Slot | None) -> None:
-        """Stop a waiting or running execution whose attempt is over; nothing is sent."""
+        """Stop a waiting or running execution whose attempt is over.  No result is sent."""
         if execution.result is not None or execution.died:
             return
         supervisor_log.warning("the attempt is over (%s), stopping it", why, extra=fields_of(execution))
@@ -172,7 +175,7 @@ class ExecutorExitHandler:
             self.event_publisher.publish_for("stopped", execution, text=why)
 
     def report_failure(self, execution: Execution, outcome: Outcome) -> None:
-        """Send an outcome for an execution whose executor cannot."""
+        """Send an outcome for an execution whose executor cannot report one."""
         execution.ending = execution.ending or outcome.status
         pending = PendingResult(execution.id, execution.attempt, outcome, claim=claim_of(execution))
         self.pending_results.send(execution, pending)

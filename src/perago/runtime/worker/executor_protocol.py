@@ -1,8 +1,8 @@
 """The executor protocol: the messages between supervisor and executor, and the link that carries them.
 
-An executor is a process on this machine behind a pipe, or a process that an engine hosts elsewhere.  Messages are small
-frozen values.  The supervisor chooses the execution ids, so it knows the name of every workdir and branch that an executor
-may leave behind.  Every link passes on what an executor sent before it reports, once, that the executor is gone.
+An executor is a process on this machine, reached over a pipe, or a process hosted elsewhere by an engine.  Messages are
+small frozen values.  The supervisor chooses the execution ids, so it knows the name of every workdir and branch that an
+executor may leave behind.  A link first passes on everything that its executor sent, then reports its exit, once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """To an executor: run this attempt under this execution id, which is handed out for the `handouts`-th time."""
+    """To an executor: run this attempt under this execution id.  This is the `handouts`-th time that it is handed out."""
 
     execution_id: str
     assignment: Assignment
@@ -79,7 +79,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """From an executor: staging branches and workdir of an execution are removed."""
+    """From an executor: the staging branches and the workdir of an execution have been removed."""
 
     execution_id: str
 
@@ -115,7 +115,10 @@ Answer = Ready | StartFailed | StepStarted | BodyProgress | Ended | Cleaned | Lo
 
 @dataclass(frozen=True, slots=True)
 class ExecutorExit:
-    """The end of an executor.  Unless `complete`, messages may be lost: it may have got further than its last one."""
+    """The end of an executor.
+
+    Unless `complete`, messages may have been lost, and the executor may have got further than its last message says.
+    """
 
     reason: str
     complete: bool = True
@@ -138,7 +141,7 @@ class ExecutorFactory(Protocol):
     """Starts executors of one kind."""
 
     def start(self, number: int, inbox: Inbox, output: OutputListener) -> Link:
-        """Start an executor for the slot of that number.  The link posts its answers and, last of all, its exit.
+        """Start an executor for the slot with this number.  The link posts its answers and, last of all, its exit.
 
         Raises if the machine lacks resources, and then leaves nothing behind.
         """

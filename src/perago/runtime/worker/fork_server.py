@@ -1,8 +1,8 @@
 """The fork server: a process with all imports done, from which a worker's executors are forked.
 
-A new Python takes half a second of a core to import what a fork has immediately.  The fork server is forked from the worker
-before the worker has loaded any task or started a thread.  It runs no user code, opens nothing and has one thread, so its
-children are as good as new processes.
+A new Python spends half a second of CPU time on imports that a fork simply inherits.  The fork server is forked from the
+worker before the worker has loaded any task or started a thread.  It runs no user code, opens no files or connections for
+executors and has a single thread, so its children are as good as new processes.
 
     worker                       fork server                  executor
     begin executor 3, pipes ──▶  forks                  ──▶   runs `run_executor`
@@ -11,7 +11,8 @@ children are as good as new processes.
     ask for its exit code   ──▶  reaps it
                             ◀──  its exit code
 
-An executor is not reaped before the worker asks, so its pid is not reused while the worker may still kill by it.
+An executor is not reaped until the worker asks for its exit code, so its pid cannot be reused while the worker may still
+kill it.
 The fork server adopts the processes that a dead executor leaves running, and kills them.
 If the fork server dies, running executors continue, and new ones are spawned without it.
 """
@@ -47,7 +48,7 @@ from perago.runtime.worker.executor import ExecutorSpec, forked_executor_main
 log = logging.getLogger("perago.slot")
 
 ANSWER_SECONDS = 30.0
-"""Only a fork server that is stopped or far too slow exceeds this."""
+"""Time limit for an answer.  Only a fork server that is stopped or far too slow exceeds it."""
 
 _BEGIN, _REAP = b"B", b"R"
 _DONE, _FAILED = b"D", b"F"
@@ -56,12 +57,12 @@ _NUMBER = struct.Struct("!q")
 
 
 class ForkServerGone(OSError):
-    """The fork server does not answer and is not asked again."""
+    """The fork server does not answer, and will not be asked again."""
 
 
 @dataclass(slots=True, eq=False)
 class Forked:
-    """A forked executor process, with the part of multiprocessing's interface that the worker uses."""
+    """A forked executor process.  It has the part of multiprocessing's `Process` interface that the worker uses."""
 
     pid: int
     server: ForkServer
@@ -84,7 +85,7 @@ class ForkServer:
     """The worker's connection to its fork server.  Thread-safe."""
 
     NOT_KNOWN: ClassVar[int] = 255
-    """The exit code of an executor that outlived its fork server."""
+    """The exit code reported for an executor that outlived its fork server."""
 
     def __init__(self, control: socket.socket) -> None:
         control.settimeout(ANSWER_SECONDS)
@@ -93,13 +94,13 @@ class ForkServer:
         self._gone = False
 
     def begin(self, spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> Forked:
-        """Fork an executor that communicates over `pipe` and prints to `output_fd`; the caller closes both."""
-        # The worker may have changed its folder since the fork, for example to that of a resumed run.
+        """Fork an executor that communicates over `pipe` and prints to `output_fd`.  The caller closes both."""
+        # The worker may have changed its working directory since the fork, for example to a resumed run's folder.
         request = pickle.dumps((ProcessEnvironment.current(), pickle.dumps((spec, number))))
         return Forked(self._ask(_BEGIN, request, [pipe.fileno(), output_fd]), self)
 
     def exit_code_of(self, pid: int) -> int:
-        """Return the exit code of a dead executor, and reap it."""
+        """Reap a dead executor and return its exit code."""
         try:
             return self._ask(_REAP, _NUMBER.pack(pid))
         except ForkServerGone:
@@ -115,7 +116,7 @@ class ForkServer:
                 kind, data = _receive(self._control)
             except (EOFError, OSError) as error:
                 self._gone = True
-                # A late answer would be taken for the answer to the next request.
+                # A late answer would be mistaken for the answer to the next request.
                 self._control.close()
                 raise ForkServerGone(f"the fork server does not answer: {error}") from error
         if kind == _FAILED:
@@ -126,11 +127,11 @@ class ForkServer:
 
 
 _fork_servers: dict[int, ForkServer] = {}
-"""By process id, because a fork inherits its parent's entry.  A process has one at most, until it exits."""
+"""Fork servers by process id, because a fork inherits its parent's entry.  A process has at most one, until it exits."""
 
 
 def prepare(import_all: Callable[[], object]) -> None:
-    """Start a fork server for this process, if it may fork; `import_all` imports what executors need.
+    """Start a fork server if this process may fork.  `import_all` imports the modules that executors need.
 
     Must be called before the process starts a thread or runs user code.
     """
@@ -159,12 +160,12 @@ def current_fork_server() -> ForkServer | None:
 
 def _serve(control: socket.socket) -> NoReturn:
     """Fork and reap executors on request until the worker is gone."""
-    # A terminal and a service manager signal every process, but the worker decides when this one ends.
+    # Terminals and service managers send signals to every process, but the worker decides when this one ends.
     start_process_group("perago-template")
     code = 1
     try:
         gc.collect()
-        # These objects stay: a collection in each child would only copy their memory.
+        # These objects are never freed: collecting garbage in each child would only copy their memory pages.
         gc.freeze()
         adopt_orphans()
         ours = {_start_tracker(control)}
@@ -177,15 +178,15 @@ def _serve(control: socket.socket) -> NoReturn:
 
 
 def _start_tracker(control: socket.socket) -> int:
-    """Start multiprocessing's resource tracker for all executors; each would start its own, as a new Python.
+    """Start one multiprocessing resource tracker for all executors.  Otherwise each would start its own, as a new Python.
 
-    It must not be in the process group of an executor: it removes what the pools of a killed executor have left.
+    The tracker must not be in an executor's process group: it removes resources that a killed executor's pools left behind.
     """
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            # It ends when every process has closed the other end of its pipe.
+            # The tracker exits when every process has closed the other end of its pipe.
             os.close(theirs)
             control.close()
             start_process_group("perago-tracker")
@@ -225,7 +226,7 @@ def _answer(control: socket.socket, ours: set[int]) -> None:
 
 
 def _kill_adopted(ours: set[int]) -> None:
-    """Kill what dead executors left running; processes of a living executor are its own descendants."""
+    """Kill the processes that dead executors left running.  Those of a living executor are still its own descendants."""
     for pid in children() - ours:
         end_descendants(pid)
         with suppress(ProcessLookupError, ChildProcessError):

@@ -1,8 +1,8 @@
-"""The supervisor's inbox: what other threads and signal handlers report to it, as messages.
+"""The supervisor's inbox: messages from other threads and from signal handlers.
 
-Pollers, links, leases, task logs and the result sender only post; the supervisor's thread handles one message after the
-other, in the order in which they were posted.  A message whose handling fails is an internal error: it is logged and the
-next one is handled, because that is about another attempt or another slot.
+Pollers, links, leases, task logs and the result sender only post messages.  The supervisor's thread handles them one at a
+time, in the order in which they were posted.  If handling a message fails, that is an internal error: it is logged, and the
+next message is handled, because it concerns another attempt or another slot.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class PollerEnded:
-    """The poller of a slot pool has stopped; it brings no more attempts."""
+    """The poller of a slot pool has stopped and will post no more attempts."""
 
     pool: int
 
@@ -62,7 +62,7 @@ class AttemptOver:
 
 @dataclass(frozen=True, slots=True)
 class ResultDelayed:
-    """A result is not sent yet: for how long, why, and whether to stop extending its lease."""
+    """A result could not be sent yet.  Says for how long, why, and whether to stop extending the lease."""
 
     pending: PendingResult
     seconds: float
@@ -77,7 +77,7 @@ class ResultDelayed:
 
 @dataclass(frozen=True, slots=True)
 class ResultStored:
-    """A result was written to the outbox, or could not be, with this error."""
+    """A result was written to the outbox, or could not be written because of `error`."""
 
     pending: PendingResult
     error: Exception | None = None
@@ -85,21 +85,21 @@ class ResultStored:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFinished:
-    """An execution whose result is not sent is finished: its claim is dropped and its task log complete."""
+    """An execution whose result is not to be sent has finished: its claim is dropped and its task log is complete."""
 
     execution_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerProbed:
-    """A probe of the self-check ended, with this problem if it failed."""
+    """A self-check probe has ended.  `problem` says why it failed, or is None."""
 
     problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """A signal of this name, or the supervisor's owner, asks the worker to stop."""
+    """The worker was asked to stop, either by the named signal or, if the name is empty, by the supervisor's owner."""
 
     signal: str = ""
 
@@ -107,11 +107,11 @@ class StopRequested:
 AboutAttempts = Polled | PollerEnded | ExecutorAnswered | ExecutorGone | AttemptOver
 AboutResults = DeliveryResult | ResultDelayed | ResultStored | ExecutionFinished
 Message = AboutAttempts | AboutResults | WorkerProbed | StopRequested | Event
-"""An `Event` needs no decision; it is only published."""
+"""An `Event` requires no decision and is only published."""
 
 
 class Inbox:
-    """Messages to the supervisor's thread, in the order in which they were posted."""
+    """Messages for the supervisor's thread, in the order in which they were posted."""
 
     def __init__(self) -> None:
         # SimpleQueue is reentrant: a signal handler may post while its thread is posting.
@@ -122,7 +122,7 @@ class Inbox:
         self._messages.put(message)
 
     def handle_all(self, handle: Callable[[Message], None], *, timeout: float) -> None:
-        """Wait up to `timeout` seconds for a message, then handle all messages there are."""
+        """Wait up to `timeout` seconds for a message, then handle all queued messages."""
         try:
             message = self._messages.get(timeout=timeout)
             while True:

@@ -1,7 +1,7 @@
 """Runs recurring jobs on a few threads.
 
-Leases, unsent results and sweeps are jobs.  A job never sleeps; it returns when it wants to run again, so that an
-unreachable server blocks no thread.
+Leases, unsent results and sweeps are jobs.  A job never sleeps.  Instead it returns the delay before its next run, so that
+an unreachable server does not block a thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 log = logging.getLogger("perago.timetable")
 
 Job = Callable[[], float | None]
-"""Returns the seconds until it wants to run again, or None when it is done."""
+"""Returns the seconds until its next run, or None when it is done."""
 
 RETRY_SECONDS = 5.0
 """The delay before a job that raised runs again."""
@@ -33,7 +33,7 @@ class _Entry:
 
 
 class JobScheduler:
-    """Runs jobs by key; a job never runs twice at the same time."""
+    """Runs jobs, each identified by a key.  A job never runs twice at the same time."""
 
     def __init__(self, name: str, *, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -56,11 +56,11 @@ class JobScheduler:
             self._stopped = True
             self._changed.notify_all()
         for thread in self._threads:
-            # A call to an unreachable server may hang until its time-out: do not wait for that.
+            # A call to an unreachable server may hang until it times out: do not wait for that.
             thread.join(1.0)
 
     def add(self, key: Hashable, job: Job, *, after: float = 0.0) -> None:
-        """Run `job` after `after` seconds, then whenever it asks to; replaces a job with the same key."""
+        """Run `job` in `after` seconds, and again after each delay that it returns.  Replaces a job with the same key."""
         with self._changed:
             self._cancel(key)
             entry = _Entry(self._clock() + after, next(self._numbers), key, job)
@@ -69,7 +69,7 @@ class JobScheduler:
             self._changed.notify()
 
     def cancel(self, key: Hashable) -> None:
-        """Do not run the job again; a run in progress is not interrupted."""
+        """Cancel all future runs of the job.  A run in progress is not interrupted."""
         with self._changed:
             self._cancel(key)
 

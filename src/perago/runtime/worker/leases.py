@@ -1,12 +1,12 @@
 """Leases: the supervisor extends the lease of every attempt in flight, from poll to accepted result.
 
-The interval is the smaller of the publish budget's `heartbeat_interval_seconds` and a third of the response time-out,
+The interval is the smaller of the publish budget's `heartbeat_interval_seconds` and a third of the response timeout,
 so that two extensions may fail before the lease is lost.  Each extension also checks that the attempt is still current; an
-execution whose attempt is over is stopped.  An attempt that Conductor queues again under the same task id, which happens
-now and then, continues: it gets a twin, and the claim decides between them.
+execution whose attempt is over is stopped.  Conductor occasionally queues an attempt again under the same task id.  The
+execution then continues: it gets a twin, and the claim decides between the two.
 
-If the orchestrator gives no answer about a task, nothing is stopped: the extension counts as failed and is retried after the
-usual interval.
+If the orchestrator does not answer, nothing is stopped.  A lease is extended even if its task could not be read, and a
+failed extension is retried after the usual interval.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def lease_interval(task: TaskDefinition | None, response_timeout_seconds: float)
 
 
 class LeaseKeeper:
-    """Extends the leases of executions from `keep` to `let_go`; posts failures, and attempts that are over."""
+    """Extends the leases of executions from `keep` until `let_go`.  Posts failed extensions and attempts that are over."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class LeaseKeeper:
     def keep(self, execution_id: str, attempt: Attempt, interval: float) -> None:
         """Extend the attempt's lease from now on.
 
-        Leases are kept by execution, not by task: if two executions of one attempt run here, the end of the loser must not
-        stop extensions for the winner.
+        Leases are tracked per execution, not per task: if two executions of one attempt run here, the end of the loser must
+        not stop extensions for the winner.
         """
         with self._lock:
             self._extended[execution_id] = self._clock()
@@ -83,7 +83,7 @@ class LeaseKeeper:
         self._scheduler.add(execution_id, extend, after=interval)
 
     def let_go(self, execution_id: str) -> None:
-        """Stop extending: the result was accepted, or the attempt is no longer this worker's."""
+        """Stop extending the lease: the result was accepted, or the attempt no longer belongs to this worker."""
         self._scheduler.cancel(execution_id)
         with self._lock:
             self._extended.pop(execution_id, None)
@@ -129,7 +129,7 @@ class LeaseKeeper:
     def _note_failure(self, execution_id: str, attempt: Attempt, why: str, unhealthy_after: float) -> None:
         self._inbox.post(Event("lease-failed", attempt))
         with self._lock:
-            # Without an entry the lease was let go meanwhile, and `since` is negative.
+            # Without an entry, the lease was let go in the meantime, and `since` is negative.
             since = self._clock() - self._extended.get(execution_id, math.inf)
             if since >= unhealthy_after:
                 text = f"the lease of task {attempt.task_id} ({attempt.task_name}) was not extended for {since:.0f} s: {why}"
@@ -137,7 +137,7 @@ class LeaseKeeper:
 
 
 def _internal(error: Exception) -> Exception | None:
-    """Return the error if it needs a traceback, that is, if it is not the orchestrator's."""
+    """Return the error if its traceback should be logged, that is, if it is not an `OrchestratorError`."""
     return None if isinstance(error, OrchestratorError) else error
 
 

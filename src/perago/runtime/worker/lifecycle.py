@@ -23,12 +23,12 @@ from perago.runtime.worker.inbox import Inbox, StopRequested
 log = logging.getLogger("perago.start")
 
 KILLED_SECONDS = 5.0
-"""Time that the worker waits for killed executors before it exits without them."""
+"""Time that the worker waits for killed executors to die before it exits anyway."""
 
 
 @dataclass(slots=True)
 class Shutdown:
-    """The phase of a worker.  `kill_after` limits a drain, `sending` the wait for unsent results, both in seconds."""
+    """The phase of a worker.  `kill_after` limits the drain and `sending` the wait for unsent results, both in seconds."""
 
     kill_after: float | None
     sending: float
@@ -48,27 +48,28 @@ class Shutdown:
 
     @property
     def forced(self) -> bool:
-        """True once executors were killed."""
+        """True once the executors have been killed."""
         return self.phase == "forced"
 
     def drain(self, now: float) -> None:
-        """Stop taking attempts."""
+        """Begin to drain: take no more attempts."""
         self.phase = "draining"
         self._give_up_at = None if self.kill_after is None else now + self.kill_after
 
     def force(self, now: float) -> None:
-        """Stop waiting for attempts."""
+        """Begin a forced shutdown: stop waiting for attempts."""
         self.phase = "forced"
         self._give_up_at = now + KILLED_SECONDS
 
     def out_of_time(self, now: float) -> bool:
-        """Return whether the drain took too long."""
+        """Return whether the drain has taken too long."""
         return self.draining and self._give_up_at is not None and now >= self._give_up_at
 
     def over(self, now: float, *, busy: bool, executors: bool, unsent: bool) -> bool:
-        """Return whether the worker may exit: nothing is busy, no executor lives, every result is sent or out of time.
+        """Return whether the worker may exit: nothing is busy, no executor is alive, and all results are sent.
 
-        After `force` only living executors delay the exit, for `KILLED_SECONDS` at most.
+        Unsent results delay the exit for at most `sending` seconds.  After `force`, only living executors delay it, for at
+        most `KILLED_SECONDS`.
         """
         if self.working:
             return False

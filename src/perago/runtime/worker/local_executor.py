@@ -1,7 +1,7 @@
 """An executor that is a process on this machine, reached over a pipe.
 
 It is forked from the fork server if there is one, and spawned as a new Python otherwise.  A listener thread passes on its
-answers and, last of all, its exit; so every answer is seen before the death of the executor that gave it.
+answers and, last of all, its exit, so every answer is handled before the death of the executor that sent it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger("perago.slot")
 _spawn = multiprocessing.get_context("spawn")
 
 ExecutorProcess = SpawnProcess | Forked
-"""A started executor.  Its pid is not reused, and its exit code not set, before `join`."""
+"""A started executor process.  Until `join`, its pid cannot be reused and its exit code is not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class Processes:
     def start(self, number: int, inbox: Inbox, output: OutputListener) -> ProcessLink:
         """Start an executor.
 
-        Raises whatever the machine raises if it runs out of descriptors, memory, processes or threads, and then leaves
-        nothing behind.
+        If the machine runs out of file descriptors, memory, processes or threads, the error is raised and nothing is left
+        behind.
         """
         with ExitStack() as undo, ExitStack() as handed_over:
             ours, theirs = _spawn.Pipe()
@@ -56,7 +56,7 @@ class Processes:
             selector = undo.enter_context(selectors.DefaultSelector())
             process = begin_process(self.spec, number, theirs, reader.write_fd)
             undo.callback(_kill_and_reap, process)
-            # Opened here, before anything can have reaped the process.
+            # Opened here, before anything can reap the process.
             death = death_of(process)
             if death != process.sentinel:
                 undo.callback(os.close, death)
@@ -80,7 +80,7 @@ class ProcessLink:
     inbox: Inbox
 
     def send(self, request: Request) -> None:
-        """Send a request; does nothing if the executor is dead."""
+        """Send a request.  Does nothing if the executor is dead."""
         # A broken pipe means that the executor is dead; the listener reports that next.
         with contextlib.suppress(OSError):
             self.pipe.send(request)
@@ -100,7 +100,7 @@ class ProcessLink:
             while all(key.fileobj is self.pipe for key, _ in selector.select()) and self.pass_on():
                 pass
         wait([death])
-        # The last answers may arrive together with its death.
+        # The executor's last answers may arrive together with its death.
         while self.pipe.poll() and self.pass_on():
             pass
         self.kill()
@@ -110,7 +110,7 @@ class ProcessLink:
         self.inbox.post(ExecutorGone(self.number, ExecutorExit(describe_exit(exit_code_of(self.process)))))
 
     def pass_on(self) -> bool:
-        """Pass on the next answer; returns whether there may be more."""
+        """Pass on the next answer.  Returns whether there may be more."""
         try:
             answer = self.pipe.recv()
         except (EOFError, OSError):
@@ -125,7 +125,10 @@ class ProcessLink:
 
 
 def begin_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> ExecutorProcess:
-    """Start an executor by fork server if possible, else as a new Python; the caller closes `pipe` and `output_fd`."""
+    """Start an executor from the fork server if possible, else as a new Python.
+
+    The caller closes `pipe` and `output_fd`.
+    """
     if (fork_server := current_fork_server()) is not None:
         try:
             return fork_server.begin(spec, number, pipe, output_fd)
@@ -135,7 +138,7 @@ def begin_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: 
 
 
 def start_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> ExecutorProcess:
-    """Start an executor as a new Python that uses `pipe` and prints to `output_fd`; the caller closes both."""
+    """Start an executor as a new Python that uses `pipe` and prints to `output_fd`.  The caller closes both."""
     output = Connection(os.dup(output_fd), readable=False)
     try:
         process = new_executor(spec, number, pipe, output)
@@ -146,33 +149,33 @@ def start_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: 
 
 
 def _kill_and_reap(process: ExecutorProcess) -> None:
-    """Undo the start of a process that has no listener."""
+    """Kill and reap a process that was started but has no listener."""
     kill_group(process.pid or 0)
     process.join()
 
 
 def death_of(process: ExecutorProcess) -> int:
-    """Return a handle to wait on that is ready when the process is dead.
+    """Return a descriptor to wait on, which becomes ready when the process is dead.
 
-    A pidfd where the system has them: a child that the body forked would keep the process's sentinel open.
+    This is a pidfd if the system supports pidfds, because a child forked by the body would keep the sentinel open.
     """
     return os.pidfd_open(process.pid or 0) if hasattr(os, "pidfd_open") else process.sentinel
 
 
 def exit_code_of(process: ExecutorProcess) -> int:
-    """Return the exit code of a process that was joined."""
+    """Return the exit code of a process that has been joined."""
     while process.exitcode is None:
-        # Another thread that starts a process reaped this one and is about to set the code.
+        # Another thread, while starting a process, has reaped this one and is about to set the exit code.
         time.sleep(0.001)
     return process.exitcode
 
 
 def kill_group(pid: int) -> None:
-    """Kill an executor and everything it started.  It is not reaped yet, so the pid is not reused."""
+    """Kill an executor and everything it started.  It has not been reaped yet, so its pid cannot have been reused."""
     if pid <= 0:
         return
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        # A stopped process starts nothing more, and still adopts orphans.
+        # A stopped process cannot start anything, but still adopts orphans.
         os.kill(pid, signal.SIGSTOP)
         end_descendants(pid)
         os.kill(pid, signal.SIGKILL)
@@ -181,7 +184,7 @@ def kill_group(pid: int) -> None:
 
 
 def describe_exit(exit_code: int) -> str:
-    """Format an exit code for people: the signal's name, or the code."""
+    """Return a human-readable exit code: the signal's name, or the number."""
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:

@@ -1,10 +1,10 @@
 """The outbox: results that the orchestrator has not accepted yet, stored in the root so that they outlive their worker.
 
-One file per execution, written under a temporary name and renamed.  It is not synced to disk: it must survive the death of
-the worker, but a machine that loses power loses the lease as well.
+There is one file per execution, written under a temporary name and then renamed.  It is not synced to disk: it must survive
+the death of the worker, but a machine that loses power loses the lease as well.
 
 An entry names its orchestrator and is never sent to another: a worker whose settings point elsewhere leaves it in place.
-Reading never fails as a whole; unreadable entries stay and are named in the log.
+Reading the outbox never fails as a whole: unreadable entries are left in place and named in the log.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OUTBOX = "outbox"
 
 
 class Outbox:
-    """The folder of unsent results below a workspace root; `server` is their orchestrator."""
+    """The folder of unsent results under a workspace root.  `server` is the address of their orchestrator."""
 
     def __init__(self, root: Path, server: str = "") -> None:
         self._folder = root / OUTBOX
@@ -47,11 +47,11 @@ class Outbox:
         temporary.rename(self._file(pending.execution_id))
 
     def drop(self, execution_id: str) -> None:
-        """Delete the entry of a result that needs no more sending."""
+        """Delete the entry of a result that no longer needs to be sent."""
         self._file(execution_id).unlink(missing_ok=True)
 
     def unsent(self) -> Iterator[PendingResult]:
-        """Return the results that an earlier worker left unsent.  Partly written files are deleted."""
+        """Yield the results for this orchestrator that an earlier worker left unsent.  Deletes partly written files."""
         for file in self._files():
             try:
                 if file.name.startswith("."):
@@ -106,5 +106,5 @@ def _publication(data: Mapping[str, Any]) -> Publication:
 
 
 def _attempt(data: Mapping[str, Any]) -> Attempt:
-    """Build the attempt of an entry; ignore fields that a worker of another version wrote."""
+    """Build the attempt from an entry.  Ignores fields that a worker of another version wrote."""
     return Attempt(**{field.name: data[field.name] for field in fields(Attempt) if field.name in data})

@@ -2,11 +2,11 @@
 
 An executor's stdout and stderr are one pipe that the supervisor reads.  The reader is in another process on purpose: a
 body that prints from C while it holds the GIL would wait forever for a reader thread in its own process.  The executor marks
-in the stream where an attempt begins and ends, so every line goes to the right attempt, and the output of a killed executor
-is not lost.
+the beginning and the end of each attempt in the stream, so every line goes to the right attempt, and the output of a killed
+executor is not lost.
 
-Reading never stops and never waits, so a slow server does not hold up a body.  Lines over the bounds are dropped and
-counted, and a last line reports how many.
+Reading never stops and never waits, so a slow server does not hold up a body.  Lines beyond the bounds are dropped, and a
+final line reports how many.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_MARK = 200
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits on the output that is kept of one attempt."""
+    """Limits on the output that is kept per attempt."""
 
     lines: int = 2000
     line_chars: int = 2000
@@ -40,13 +40,13 @@ class OutputListener(Protocol):
 
     @property
     def mask(self) -> Masker:
-        """Hides secrets; applied to every line."""
+        """The masker that hides secrets.  It is applied to every line."""
 
     def on_line(self, execution_id: str, line: str) -> None:
-        """Take one line; `execution_id` is empty outside an attempt."""
+        """Receive one line.  `execution_id` is empty outside an attempt."""
 
     def on_output_end(self, execution_id: str) -> None:
-        """Take note that all lines of an execution were passed on."""
+        """Handle the end of an execution's output: all its lines have been passed on."""
 
 
 class LineSplitter:
@@ -74,7 +74,7 @@ class LineSplitter:
             self._pass_lines(self._rest[: whole + 1])
             self._rest = self._rest[whole + 1 :]
         elif len(self._rest) > 4 * self._bounds.line_chars + _LONGEST_MARK:
-            # An endless line must not fill the memory.  Half a secret would not be recognized, so mask before the cut, and
+            # An endless line must not fill the memory.  Half a secret would not be recognized, so mask before cutting, and
             # keep what may be the beginning of a secret until the rest arrives.
             masked = self._mask(self._rest.decode("utf-8", "surrogateescape"))
             self._rest = masked.encode("utf-8", "surrogateescape")
@@ -83,19 +83,19 @@ class LineSplitter:
             self._rest = self._rest[cut:]
 
     def finish(self) -> None:
-        """Pass on the rest after the stream has ended."""
+        """Pass on the remaining bytes after the stream has ended."""
         self._pass_lines(self._rest)
         self._rest = b""
         self._close()
         self._reset("")
 
     def _safe_length(self) -> int:
-        """Return the length of the rest that cannot belong to a mark."""
+        """Return how many leading bytes of the buffer cannot be part of a mark."""
         length = len(self._rest)
         start = self._rest.find(b"\x00", max(0, length - _LONGEST_MARK))
         if start >= 0:
             return max(start - 1, 0)
-        # A mark starts with a newline: an empty line at the end may be part of one.
+        # A mark starts with a newline, so an empty line at the end may be the beginning of one.
         return length - 1 if self._rest[-2:] in (b"\n", b"\n\n") else length
 
     def _pass_lines(self, data: bytes) -> None:
@@ -149,7 +149,7 @@ class OutputReader:
             self.write_fd = -1
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until all output of the executor, and of processes it left running, is read."""
+        """Wait until all output of the executor, and of processes it left running, has been read."""
         self.close_write_end()
         self._thread.join(timeout)
 
@@ -163,7 +163,7 @@ class OutputReader:
 
 
 class Printer:
-    """The executor's end: redirects stdout and stderr into the pipe, with marks around each execution.
+    """The executor's end of the pipe: redirects stdout and stderr into it, with marks around each execution.
 
     Marks use a separate descriptor, so they get through whatever a body does to stdout and stderr.  `log` is the original
     stderr.
@@ -191,7 +191,7 @@ class Printer:
         """Write whole lines after the output so far, even if a body closed stdout and stderr."""
         flush_output()
         data = text.encode("utf-8", "backslashreplace")
-        # If the reader is gone, the whole executor ends; other code notices that.
+        # If the reader is gone, the whole executor is ending, and other code handles that.
         with contextlib.suppress(OSError):
             # Non-blocking mode belongs to the pipe: a body that sets it on stdout sets it here too.
             os.set_blocking(self._fd, True)

@@ -1,7 +1,7 @@
-"""Pending results: those between the end of their execution and the orchestrator's answer.
+"""Pending results: results of ended executions that the orchestrator has not accepted or rejected yet.
 
-All of this runs on the supervisor's thread; the result sender's threads only post what they have seen.  Problems are
-published as events and reported as health problems: a result that waits long, an outbox that cannot be written.
+All of this runs on the supervisor's thread, except `_before_sending`; the result sender's threads only post messages.  A
+result that waits too long, or an outbox that cannot be written, is published as an event and set as a health problem.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("perago.deliveries")
 
 
 class PendingResults:
-    """The unsent results of a worker; their leases are extended until the result is accepted or its attempt is over."""
+    """A worker's unsent results.  A lease is extended until the result is accepted or its attempt is over."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class PendingResults:
         )
 
     def send(self, execution: Execution, pending: PendingResult) -> None:
-        """Send an execution's result until the orchestrator answers."""
+        """Send an execution's result, with retries until the orchestrator answers."""
         self._unsent.add(execution.id)
         self._sender.send(pending, partial(self._before_sending, execution))
 
@@ -123,7 +123,7 @@ class PendingResults:
         self._event_publisher.publish(Event("not-sent", attempt, execution_id, text=delay.reason))
 
     def on_stored(self, pending: PendingResult, error: Exception | None) -> None:
-        """Record that a result was written to the outbox, or that it could not be."""
+        """Record whether a result could be written to the outbox."""
         if error is None:
             self._clear_not_kept(pending.execution_id)
             return
@@ -149,7 +149,7 @@ class PendingResults:
             self._health_state.clear_problem("outbox")
 
     def _before_sending(self, execution: Execution) -> None:
-        """Clean up after a dead executor and complete the task log.  Runs on the sending thread."""
+        """Clean up if the executor died, then complete the task log.  Runs on the sending thread."""
         if execution.died:
             self._cleanup.clean(execution)
         self._executions.finish_log(execution)

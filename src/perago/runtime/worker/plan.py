@@ -1,7 +1,7 @@
-"""The plan of a worker: its tasks, slots and time limits; and the checks before it starts.
+"""The plan of a worker (its tasks, slots and time limits), and the checks before it starts.
 
-Each failed check is one line with its remedy.  Without these checks the errors would show at the first attempt, hours
-later, on a server's page.
+A failed check is reported in one line, with its remedy.  Without these checks, the errors would not show up until the first
+attempt, hours later, on a server's web page.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ class SlotPool:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """One worker: `slots` executors for `tasks`, by name, configured by `spec`.
+    """The plan of one worker: `slots` executors, configured by `spec`, for `tasks` (keyed by name).
 
-    With an `engine` that hosts executors elsewhere, plain tasks run there, and Spark tasks in as many local processes.
+    If an `engine` hosts executors elsewhere, plain tasks run there, and Spark tasks run in the same number of local
+    processes.
     """
 
     tasks: Mapping[str, TaskDefinition]
@@ -74,7 +75,7 @@ class WorkerPlan:
 
     @property
     def settings(self) -> Settings:
-        """The settings of the worker and its executors."""
+        """The settings for the worker and its executors."""
         return self.spec.settings
 
     @property
@@ -85,7 +86,7 @@ class WorkerPlan:
 
     @property
     def kill_after_seconds(self) -> float | None:
-        """Time limit of a drain before executors are killed: the setting, else the longest grace, else None (no limit)."""
+        """Time after which a drain kills executors: the setting, else the longest grace, else None (no limit)."""
         configured = self.settings.shutdown_force_kill_after
         return configured if configured is not None else self.grace_seconds or None
 
@@ -122,14 +123,14 @@ def check_lake(lake: ReadableLake) -> None:
 
 
 def register_missing_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[str]:
-    """Register missing and differing TaskDefs; returns their names."""
+    """Register TaskDefs that are missing or differ, and return their names."""
     changes = _needed_changes(orchestrator, tasks)
     apply_changes(orchestrator, changes)
     return [change.name for change in changes]
 
 
 def check_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], *, remedy: str) -> None:
-    """Raise `RuntimeConfigError` if TaskDefs are missing or differ; `remedy` is the command that registers them."""
+    """Raise `RuntimeConfigError` if TaskDefs are missing or differ.  `remedy` is the command that registers them."""
     changes = _needed_changes(orchestrator, tasks)
     if changes:
         raise RuntimeConfigError(

@@ -1,14 +1,15 @@
-"""Pollers: one thread per slot pool that asks for as many attempts as the pool has free slots, and never for more.
+"""Pollers: one thread per slot pool, which asks for as many attempts as the pool has free slots, and never for more.
 
-With one task name a poller uses long polls.  With several it polls them in turn without waiting while there is work.  When
-there is none, rounds follow each other fast enough to stay below the promised latency; each round asks once which names have
-queued tasks (`waiting`) and polls only those.  These polls do not wait: Conductor checks a queue every 100 ms, so a round of
-short waits would take that long per name.  The hint is not relied upon: every round polls one of the names regardless.
+With one task name, a poller uses long polls.  With several, it polls them in turn, without waiting, as long as there is
+work.  When there is none, it polls in rounds, often enough to stay below the promised latency.  Each round asks once which
+names have queued tasks (`queued_task_names`) and polls only those.  These polls do not wait: Conductor checks a queue every
+100 ms, so a round of short waits would take that long per name.  This list is only a hint: every round also polls the name
+whose turn it is.
 
-A server that does not answer is polled again after a growing, jittered delay; nothing that it does ends the worker.
+A server that does not answer is polled again after a growing, jittered delay.  Nothing that a server does stops the worker.
 
-Each slot pool has its own poller, so that a pool without a free slot does not keep the others from polling.  `Pollers`
-belongs to the supervisor's thread; the pollers post what they receive.
+Each slot pool has its own poller, so that a pool without a free slot does not keep the others from polling.  `Pollers` is
+used only on the supervisor's thread; the pollers post the attempts that they receive.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ BACKOFF = Backoff(0.2, longest=5.0, jitter=(0.5, 1.0))
 
 
 class Poller:
-    """Polls for one slot pool on a thread; posts the attempts that it receives and, as the last thing, its end."""
+    """Polls for one slot pool on a thread.  Posts the attempts that it receives and, last of all, its own end."""
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Poller:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop polling; a poll in progress may still bring attempts before the poller's end is posted."""
+        """Stop polling.  A poll in progress may still return attempts before the poller's end is posted."""
         with self._changed:
             self._stopped = True
             self._changed.notify()
@@ -71,7 +72,7 @@ class Poller:
     def offer(self, room: int, *, taken: int) -> None:
         """Set the number of free slots.  `taken` attempts arrived since the last offer, and `room` already excludes them."""
         with self._changed:
-            # Most worker events change nothing here, and waking the thread costs more than the event.
+            # Most worker events change nothing here, and waking the thread costs more than handling the event.
             if taken or room != self._room:
                 self._in_transit -= taken
                 self._room = room
@@ -83,11 +84,11 @@ class Poller:
             while not self._stopped:
                 busy = self._poll_all(busy)
         finally:
-            # Whatever ends the thread: a drain waits for the last poll and must not wait forever.
+            # Post this whatever ended the thread: a drain waits for the last poll and must not wait forever.
             self._inbox.post(PollerEnded(self._pool))
 
     def _poll_all(self, busy: bool) -> bool:
-        """Poll every name once, or after an idle round only the promising ones; returns whether attempts came."""
+        """Poll every name once or, after an idle round, only the promising ones.  Returns whether attempts arrived."""
         if not self._names:
             # The workflow has no step for this worker.
             self._wait_for_stop()
@@ -103,7 +104,7 @@ class Poller:
         return found > 0
 
     def _names_to_poll(self) -> list[str]:
-        """Wait for the next round and for room, then return the name whose turn it is and the names with queued tasks."""
+        """Wait for the next round and a free slot, then return the name whose turn it is and names with queued tasks."""
         self._wait_for_stop(ROUND_SECONDS)
         if self._wait_for_room() <= 0:
             return []
@@ -116,7 +117,7 @@ class Poller:
         return [name for at, name in enumerate(self._names) if at == 0 or name in waiting]
 
     def _wait_for_room(self) -> int:
-        """Wait until attempts may be asked for, and return how many; 0 after `stop`."""
+        """Wait until slots are free, and return how many attempts to ask for; 0 after `stop`."""
         with self._changed:
             while not self._stopped:
                 if self._room > self._in_transit:
@@ -126,7 +127,7 @@ class Poller:
             return 0
 
     def _show_life(self) -> None:
-        """Tell the health state that not polling is fine while no slot is free."""
+        """Tell the health state that the poller is alive although it does not poll, because no slot is free."""
         for name in self._names:
             self._health_state.note_poll(name)
 
@@ -181,7 +182,7 @@ class Pollers:
 
     @property
     def over(self) -> bool:
-        """True if no poll can bring attempts."""
+        """True if all pollers have stopped, so that no more attempts can arrive."""
         return all(self._ended)
 
     def start(self) -> None:
@@ -190,7 +191,7 @@ class Pollers:
             poller.start()
 
     def stop(self) -> None:
-        """Stop polling; polls in progress may still bring attempts."""
+        """Stop polling.  Polls in progress may still return attempts."""
         for poller in self._pollers:
             poller.stop()
 

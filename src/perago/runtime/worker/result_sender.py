@@ -2,20 +2,21 @@
 
     outbox → [preparation] → complete, with retries → drop the claim → drop the outbox entry → report
 
-The claim is dropped only after the orchestrator's answer: until then a twin must find it taken.  A result that an earlier
-worker left in the outbox is sent only while its attempt is current and, if it published, its commit is still the branch's
-head; for a task that publishes on top of others' commits, while its commit is on the branch and its view is unchanged since.
+The claim is dropped only after the orchestrator has answered: until then a twin must find it taken.  A result that an
+earlier worker left in the outbox is sent only if its attempt is still current.  If that attempt published, its commit must
+also still be the branch's head.  For a task that publishes on top of others' commits, it is enough that the commit is on the
+branch and the task's view has not changed since.
 
-Without an answer the result is sent again for as long as it takes; it stays in the outbox and its lease is extended.  After
-a minute the log has an error and the worker is unhealthy.  From then on the task is read after each failure: if it is over,
-the result is dropped.  If the task is still open after an hour, its lease is no longer extended: the attempt times out and
-the workflow continues with its retries; until then the result is still sent.
+Without an answer, the result is resent for as long as it takes.  It stays in the outbox, and its lease is extended.  After a
+minute, an error is logged and the worker becomes unhealthy.  From then on, the task is read after each failure, and the
+result is dropped if the attempt is over.  If the task is still open after an hour, its lease is no longer extended: the
+attempt times out, and the workflow continues with its retries.  Until the timeout, the result is still resent.
 
-An orchestrator that was away may carry out an old update late, and overwrite a result that it has confirmed.  If it says
-that this may happen, the claim and the outbox entry stay for a while after the answer; then the task is read once more, and
-the result is sent again if the task is open.
+An orchestrator that was unreachable may carry out an old update late, and overwrite a result that it has already accepted.
+If the orchestrator says that this may happen, the claim and the outbox entry are kept for a while after the answer.  Then
+the task is read once more, and the result is sent again if the task is open.
 
-A result that cannot be written to the outbox is sent from memory, and written as soon as that works.
+A result that cannot be written to the outbox is sent from memory, and written as soon as that is possible.
 """
 
 from __future__ import annotations
@@ -51,16 +52,19 @@ log = logging.getLogger("perago.courier")
 
 BACKOFF = Backoff(0.1, longest=10.0, jitter=(0.5, 1.0))
 LEASE_SECONDS = 3600.0
-"""Time that the lease of an open task is extended while its result is not accepted."""
+"""Maximum time for which an open task's lease is extended while its result is not accepted."""
 RECHECK_SECONDS = 10.0
-"""By then a server that answers again has carried out earlier requests, even if its database was locked."""
+"""Delay before the task is read again.
+
+By then, a server that has recovered has carried out earlier requests, even if its database was locked.
+"""
 ENDED_WITHOUT_RESULT = frozenset({"TIMED_OUT", "CANCELED", "SKIPPED"})
 """Statuses of a task that ended without a result from a worker."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResultSender:
-    """Sends results to the orchestrator, on the scheduler's threads; posts what becomes of them."""
+    """Sends results to the orchestrator on the scheduler's threads, and posts how each delivery went."""
 
     orchestrator: Orchestrator
     lake: StagingLake
@@ -74,16 +78,16 @@ class ResultSender:
     recheck_seconds: float = RECHECK_SECONDS
 
     def send(self, pending: PendingResult, first: Callable[[], None] | None = None) -> None:
-        """Send a result of this worker; `first` is called before that, on the sending thread."""
+        """Send one of this worker's results.  `first` is called beforehand, on the sending thread."""
         pending = self._sendable(pending)
         self._schedule(_SendJob(self, pending, first, in_outbox=self.keep(pending)))
 
     def resume(self, pending: PendingResult) -> None:
-        """Send a result that an earlier worker left, if it may still be sent."""
+        """Send a result that an earlier worker left in the outbox, if it may still be sent."""
         self._schedule(_SendJob(self, self._sendable(pending), resumed=True, in_outbox=True))
 
     def keep(self, pending: PendingResult) -> bool:
-        """Write a result to the outbox; returns whether that worked.  Thread-safe."""
+        """Write a result to the outbox and return whether that worked.  Thread-safe."""
         try:
             self.outbox.put(pending)
         except Exception as error:
@@ -100,7 +104,7 @@ class ResultSender:
         return replace(pending, outcome=prepare_for_sending(pending.outcome, self.mask, self.reason_limit))
 
     def refused(self, pending: PendingResult, error: OrchestratorRefused) -> PendingResult:
-        """Return the failure to send in place of a result that the server will never accept."""
+        """Return the failure that is sent instead of a result that the server will never accept."""
         return self._sendable(replace(pending, outcome=result_refused(error), publication=None))
 
 
@@ -132,7 +136,7 @@ class _SendJob:
             self.may_be_sent = True
             return self._complete()
         except Exception as error:
-            # No error may lose a result, or leave it waiting without a report.
+            # An error must neither lose a result nor leave it waiting without a report.
             return self._retry_later(error)
 
     def _complete(self) -> float | None:
@@ -158,9 +162,9 @@ class _SendJob:
         return self._done(finish(sender.lake, sent))
 
     def _recheck(self, accepted: DeliveryResult) -> float | None:
-        """Read the task once more after its result was accepted, and send the result again if it was undone.
+        """Read the task once more after its result was accepted, and resend the result if a late update has undone it.
 
-        The claim stays until then, so that no twin publishes.
+        The claim is kept until then, so that no twin publishes.
         """
         sender, pending = self.sender, self.pending
         try:
@@ -177,7 +181,7 @@ class _SendJob:
             )
             if send(sender.orchestrator, pending, worker_id=sender.worker_id).accepted:
                 return sender.recheck_seconds
-            # Only a workflow that has ended rejects a result for an open task: it used the one that it had accepted.
+            # Only a workflow that has ended rejects a result for an open task: it used the result accepted before.
         return self._done(finish(sender.lake, accepted))
 
     def _give_up(self, why: str) -> float | None:
@@ -196,7 +200,7 @@ class _SendJob:
         return over is None, over or ""
 
     def _why_outdated(self) -> str | None:
-        """Return why a result of an earlier worker must not be sent, or None."""
+        """Return why a result from an earlier worker must not be sent, or None if it may be sent."""
         sender, pending = self.sender, self.pending
         try:
             assert_current_attempt_snapshot(pending.attempt, sender.orchestrator.current(pending.attempt))
@@ -207,7 +211,7 @@ class _SendJob:
             return None
         why = invalid_publication_reason(sender.lake, published)
         if why is not None:
-            # The attempt is still current, so a twin may run: keep the claim, the retry revokes it.
+            # The attempt is still current, so a twin may be running: keep the claim.  The retry revokes it.
             self.pending = replace(pending, claim=None)
         return why
 
@@ -222,7 +226,7 @@ class _SendJob:
         try:
             sender.outbox.drop(pending.execution_id)
         except OSError as error:
-            # The next start reads the task, finds it over and drops the entry.
+            # The next worker reads the task, finds that the attempt is over, and drops the entry.
             log.warning("could not delete a sent result from the outbox: %s", error, extra=self._fields())
         sender.inbox.post(delivery)
         return None

@@ -8,7 +8,7 @@ The probe makes one call to the lake with the worker's keys and writes a small f
 the next attempt that fails because of the worker makes it unfit immediately, and the delays keep growing until an attempt
 has shown that the worker can work.
 
-Executors that do not become ready are reported, but do not stop polling: a slot without an executor takes no attempt.
+Executors that do not become ready are reported, but do not stop polling: a slot without an executor takes no attempts.
 All of this runs on the supervisor's thread, except the probe.
 """
 
@@ -40,7 +40,7 @@ _PROBE = ".probe"
 
 
 class SelfCheck:
-    """Judges the worker by its attempts and executors; `probe` raises while the worker cannot work."""
+    """Judges the worker by its attempts and executors.  `probe` raises as long as the worker cannot run attempts."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class SelfCheck:
         health_state.set_problem("executors", "no executor has become ready yet")
 
     def count_result(self, result: ExecutionResult, *, has_workspace: bool) -> None:
-        """Count the result of an execution as a failure of the worker, as proof that it works, or as neither."""
+        """Count an execution's result as a failure of the worker, as proof that the worker works, or as neither."""
         if result.worker_fault is not None:
             self.count_failure(result.outcome.reason or result.worker_fault)
         elif has_workspace and result.step != FIRST_CALL:
@@ -100,7 +100,7 @@ class SelfCheck:
         self._chores.add("self-check", self._run_probe, after=BACKOFF.delay(self._probes))
 
     def _run_probe(self) -> None:
-        """Probe whether the worker can work now.  Runs on a scheduler thread."""
+        """Probe whether the worker can run attempts now.  Runs on a scheduler thread."""
         try:
             self._probe()
         except Exception as error:
@@ -109,7 +109,7 @@ class SelfCheck:
             self._inbox.post(WorkerProbed())
 
     def on_probed(self, problem: str | None) -> None:
-        """Poll again after a successful probe, or schedule the next probe."""
+        """Resume polling after a successful probe, or schedule the next probe."""
         if self._stopped:
             return
         if problem is not None:
@@ -137,7 +137,7 @@ def probe_worker(lake: ReadableLake, root: Path) -> None:
 
 
 def ask_lake(lake: ReadableLake) -> None:
-    """Raise if the lake does not answer or rejects the keys; a 404 or 403 answer is fine."""
+    """Raise if the lake does not answer or rejects the keys.  A 404 or 403 response is fine."""
     try:
         lake.head(_NO_REPOSITORY, "main")
     except LakeUnauthenticated:

@@ -1,10 +1,10 @@
-"""The slots of a worker: each has one executor at a time, its execution, and the time of its next start.
+"""The slots of a worker.  Each has one executor at a time, the execution it runs, and the time of the next start.
 
     waiting ──start──▶ starting ──Ready──▶ idle ◀──Ended── busy
        ▲                                    └───Run──────────▶┘
        └────────── gone: it exited, died, or was killed ◀── leaving (was sent `Stop`)
 
-Slots belong to the supervisor's thread.  The link knows what the executor is and how to reach it.
+Slots are used only on the supervisor's thread.  The link knows what the executor is and how to reach it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ BACKOFF = Backoff(1.0, longest=30.0)
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """A place for one executor at a time; `uncleaned` are ended executions whose workdir may still exist."""
+    """A place for one executor at a time.  `uncleaned` contains ended executions whose workdir may still exist."""
 
     number: int
     launch: ExecutorFactory
     inbox: Inbox
     executions: Executions
     tasks: frozenset[str] | None = None
-    """The names of the tasks that it runs; None means all."""
+    """The names of the tasks that this slot runs; None means all of them."""
     state: State = "waiting"
     execution: Execution | None = None
     uncleaned: dict[str, Execution] = field(default_factory=dict)
@@ -48,11 +48,11 @@ class Slot:
     _link: Link | None = None
 
     def start(self) -> int:
-        """Start an executor; returns how many this slot has started so far.
+        """Start an executor and return how many this slot has started so far.
 
-        If the machine lacks resources this raises and leaves nothing behind.
+        Raises if the machine lacks resources, and then leaves nothing behind.
         """
-        # Set before the start: the executor may report `Ready` at any time after it.
+        # Set the state first: the executor may report `Ready` as soon as it has been started.
         self.state, self.done, self.stopped_stale, self.broken = "starting", 0, False, ""
         self._link = self.launch.start(self.number, self.inbox, self.executions)
         self._starts += 1
@@ -63,19 +63,19 @@ class Slot:
         return self.tasks is None or task_name in self.tasks
 
     def ready(self) -> None:
-        """Record that the executor has started and takes attempts."""
+        """Record that the executor has started and accepts attempts."""
         if self.state == "starting":
             self.state = "idle"
 
     def give(self, execution: Execution) -> None:
-        """Send an attempt to the idle executor.  If it cannot be sent this raises, and the slot stays idle."""
+        """Send an attempt to the idle executor.  Raises if it cannot be sent; the slot then stays idle."""
         execution.handouts += 1
-        assert self._link is not None  # noqa: S101 - only a started slot is given anything
+        assert self._link is not None  # noqa: S101 - only started slots are given attempts
         self._link.send(Run(execution.id, execution.assignment, execution.handouts))
         self.execution, self.state = execution, "busy"
 
     def end_execution(self, execution_id: str, result: ExecutionResult) -> Execution | None:
-        """Record the result of the running execution.  Returns None if the slot runs another one."""
+        """Record the result of an execution and return the execution, or None if the slot is not running it."""
         execution = self.execution
         if execution is None or execution.id != execution_id:
             return None
@@ -102,7 +102,7 @@ class Slot:
     def on_exit(self, now: float, *, by_itself: bool) -> list[Execution]:
         """Handle the executor's exit: schedule the next start and return the executions that may need cleanup.
 
-        Only an unexpected death delays the next start: 1, 2, 4 … 30 s, until an attempt ends with a result.
+        Only an unexpected death delays the next start, by 1, 2, 4 … 30 s.  An attempt that ends with a result resets it.
         """
         left = [*self.uncleaned.values(), *([self.execution] if self.execution is not None else [])]
         self.uncleaned, self.execution = {}, None
@@ -128,7 +128,7 @@ class Slots:
             ]
 
     def __getitem__(self, number: int) -> Slot:
-        """Return the slot of that number."""
+        """Return the slot with this number."""
         return self._slots[number]
 
     def idle(self, slot_pool: SlotPool) -> int:
@@ -142,9 +142,9 @@ class Slots:
         return all(slot.state == "waiting" for slot in self._slots)
 
     def start_due(self, now: float) -> Iterator[tuple[Slot, int | Exception]]:
-        """Start an executor in every slot that is due; yield each slot with its number of starts, or the error.
+        """Start an executor in every slot that is due.  Yields each slot with its number of starts, or the error.
 
-        After an error only that slot waits, as after a death; the others start.
+        An error delays only the slot in which it occurred, like an executor's death.  The other slots still start.
         """
         for slot in self._slots:
             if slot.state == "waiting" and slot.start_at <= now:
@@ -152,15 +152,15 @@ class Slots:
                     yield slot, slot.start()
                 except Exception as error:
                     slot.on_exit(now, by_itself=True)
-                    # The traceback would keep alive what `multiprocessing` had opened.
+                    # The traceback would keep alive any resources that `multiprocessing` opened.
                     yield slot, error.with_traceback(None)
 
     def next_start(self) -> float | None:
-        """Return the time at which the next slot may start, or None."""
+        """Return the earliest time at which a slot may start an executor, or None if no slot is waiting."""
         return min((slot.start_at for slot in self._slots if slot.state == "waiting"), default=None)
 
     def hand_out(self, waiting: deque[Execution]) -> Iterator[tuple[Execution, Exception]]:
-        """Send waiting executions to idle slots; yield those that cannot be sent, with the error."""
+        """Send waiting executions to idle slots.  Yields those that cannot be sent, each with its error."""
         for slot in self._slots:
             while slot.state == "idle" and (execution := _next_for(slot, waiting)) is not None:
                 try:

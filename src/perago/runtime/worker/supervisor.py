@@ -1,8 +1,8 @@
 """The supervisor: polls, hands attempts to executors, extends their leases and sends their results.
 
-All decisions are made on one thread, which handles one message of its inbox after the other; other threads (pollers,
+All decisions are made on one thread, which handles the messages in its inbox one at a time.  Other threads (pollers,
 executors' listeners, leases, the result sender) only post messages.  So nothing here needs a lock, and the thread waits
-only for the next message: a slot's backoff, a slow server or the removal of many files never block it.
+only for the next message: a slot's backoff, a slow server or the removal of many files never blocks it.
 
     polled ─▶ waiting ─▶ busy slot ─▶ ended ─▶ outbox, result sender ─▶ accepted, lease let go
                             ├──▶ died ─▶ FAILED with the reason, the same way
@@ -52,7 +52,7 @@ SECOND_SWEEP_SECONDS = 10.0
 SENDERS = 4
 
 Until = Callable[[], bool]
-"""Returns whether the work is done; may also update the caller's view of it."""
+"""Returns whether the work is done.  May also refresh the caller's display of the run."""
 
 
 class Supervisor:
@@ -105,14 +105,14 @@ class Supervisor:
 
     @property
     def health_state(self) -> HealthState:
-        """The worker's health.  Unhealthy until an executor is ready; by then a signal already drains the worker."""
+        """The worker's health.  A worker is unhealthy until an executor is ready; by then, a signal already drains it."""
         return self._health_state
 
     def run(self, until: Until | None = None, on_event: Listener | None = None) -> int:
-        """Work until a signal, `drain` or `until`, then finish attempts in flight; returns the exit code.
+        """Work until a signal arrives, `drain` is called or `until` returns True, then finish the attempts in flight.
 
-        0: every attempt in flight has ended and its result is sent.  1: executors were killed, or results could not be sent
-        in time and stay in the outbox.
+        Returns the exit code.  0: every attempt in flight has ended and its result has been sent.  1: executors were killed,
+        or results could not be sent in time and stay in the outbox.
         """
         if on_event is not None:
             self._event_publisher.listen(on_event)
@@ -127,7 +127,7 @@ class Supervisor:
             opened.callback(self._slots.kill_all)
             opened.enter_context(posting_stop_signals(self._inbox))
             self._pending_results.resume()
-            # Sweep again soon: executors of a supervisor that was just killed may still have been dying.
+            # Sweep again soon: if a supervisor was just killed, its executors may not have been dead yet.
             self._chores.add("sweep", self._sweep, after=second_sweep)
             log.info("worker %s", self._plan)
             self._pollers.start()
@@ -161,7 +161,7 @@ class Supervisor:
             self._health_state.set_in_flight(len(self._executions))
 
     def _check_done(self, until: Until) -> bool:
-        """Call `until` and drain if the work is done.  Also called while draining: `until` updates the caller's view."""
+        """Call `until`, and drain if the work is done.  Runs while draining too: `until` refreshes the caller's display."""
         try:
             done = until()
         except Exception:
@@ -179,7 +179,7 @@ class Supervisor:
         return longest if next_start is None else min(longest, max(0.0, next_start - time.monotonic()))
 
     def _step(self, now: float) -> None:
-        """Start executors, hand out attempts, ask for more, dismiss idle executors; after every round of messages."""
+        """Start executors, hand out attempts, poll for more, dismiss idle executors.  Runs after each round of messages."""
         if self._shutdown.out_of_time(now):
             self._force("the drain took too long")
         if self._shutdown.working or (self._shutdown.draining and self._waiting):
@@ -293,7 +293,7 @@ class Supervisor:
             slot.dismiss()
         task = self._plan.tasks.get(execution.attempt.task_name)
         self._self_check.count_result(result, has_workspace=task is not None and task.workspace is not None)
-        # First, so that the next attempt is polled while this one is reported.
+        # Fill slots first, so that the next attempt is polled while this one is reported.
         self._fill_slots()
         log_result(execution)
         self._event_publisher.publish_for("ended", execution)
@@ -308,20 +308,20 @@ class Supervisor:
     # --- chores, on other threads ----------------------------------------------------------------------------
 
     def _finish(self, execution: Execution, claim: Claim | None) -> None:
-        """Finish an execution whose result is not sent."""
+        """Finish an execution whose result is not to be sent."""
         self._cleanup.drop_claim(claim)
         self._executions.finish_log(execution)
         self._inbox.post(inbox.ExecutionFinished(execution.id))
 
     def _sweep(self) -> float:
-        """Remove workdirs that are left over, and return the seconds until the next sweep."""
+        """Remove leftover workdirs, and return the seconds until the next sweep."""
         self._inbox.post(Event("swept", count=self._workdirs.sweep()))
         return self._workdirs.interval
 
     # --- the end ---------------------------------------------------------------------------------------------
 
     def _stop(self, signal: str) -> None:
-        """Drain the worker; a signal that arrives later kills its executors."""
+        """Drain the worker.  If it is already draining, a signal kills its executors."""
         if not signal:
             self._drain("requested")
         elif self._shutdown.working:
@@ -346,7 +346,7 @@ class Supervisor:
 
 
 def serve(plan: WorkerPlan, worker: Supervisor, *, http: str | None, environ: Mapping[str, str]) -> int:
-    """Run a worker as a service until a signal, with logs and metrics; returns the exit code.
+    """Run a worker as a service, with logs and metrics, until a signal arrives.  Returns the exit code.
 
     `http` is the address for /healthz and /metrics, or None.
     """

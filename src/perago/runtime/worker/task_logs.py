@@ -1,14 +1,14 @@
-"""Task logs: sends the output of bodies to the orchestrator on one thread; and forwards executors' log records.
+"""Task logs: sends the output of bodies to the orchestrator, on one thread.  Also forwards executors' log records.
 
-Only `finish` waits for the sender, and no longer than its `timeout`.  Lines are sent in batches, a second after the first or
-when the attempt is done; lines that cannot be sent are dropped, and the worker's log reports that.  Lines arrive bounded and
-masked (`output_capture.py`).  Each line, and the record, is posted to the inbox immediately.
+Only `finish` waits for the sending thread, and no longer than its `timeout`.  Lines are sent in batches, every second or as
+soon as an attempt is done.  Lines that cannot be sent are dropped, and the worker's log reports the loss.  Lines arrive
+already bounded and masked (`output_capture.py`).  Each line, and the record, is posted to the inbox immediately.
 
-The last line of an execution is its record (`protocol/attempt_record.py`).  It has a call to itself, because the
-orchestrator truncates a call that is too long and half a record is useless; and it follows the lines of all executions that
-have ended, so that no result waits for a record.  A lost record costs nothing.
+The last line of an execution is its record (`protocol/attempt_record.py`).  The record is sent in a separate call, because
+the orchestrator truncates a call that is too long, and half a record is useless.  It is sent after the lines of all
+executions that have ended, so that no result waits for a record.  Losing a record does no harm.
 
-With `perago run` only the supervisor writes to the terminal, so executors forward their log records to it, as text: no
+With `perago run`, only the supervisor writes to the terminal, so executors forward their log records to it as text: no
 exception is pickled, and the supervisor's own formats and masks apply.
 """
 
@@ -32,10 +32,10 @@ log = logging.getLogger("perago.tasklog")
 
 BATCH_LINES = 500
 MOST_RECORDS = 1000
-"""Records that may wait for a slow server; later ones are dropped."""
+"""Maximum number of records that wait for a slow server.  Further ones are dropped."""
 Send = Callable[[Attempt, Sequence[str]], None]
 _LIKE_A_RECORD = re.compile(rf"(^|[\r\v\f\x1c-\x1e\x85\u2028\u2029])(?={re.escape(MARK)})")
-"""A record's mark at the beginning of a line, or after a character that some programs take for a line break."""
+"""A record's mark at the beginning of a line, or after a character that some programs treat as a line break."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class _Waiting:
 
 
 class TaskLogs:
-    """The unsent lines of all executions; `send` is the orchestrator's `log`."""
+    """The unsent lines of all executions.  `send` is the orchestrator's `log` method."""
 
     def __init__(self, send: Send, *, interval: float = 1.0, inbox: Inbox | None = None) -> None:
         self._send = send
@@ -75,17 +75,17 @@ class TaskLogs:
         self._thread.join()
 
     def begin(self, execution_id: str, attempt: Attempt) -> None:
-        """Assign the lines of an execution to its attempt."""
+        """Register an execution and the attempt that its lines belong to."""
         with self._changed:
             self._waiting[execution_id] = _Waiting(attempt)
 
     def add(self, execution_id: str, line: str) -> None:
-        """Queue a line; lines of unknown or finished executions are ignored."""
+        """Queue a line.  Lines from unknown or finished executions are ignored."""
         with self._changed:
             waiting = self._waiting.get(execution_id)
             if waiting is None or waiting.done:
                 return
-            # Readers trust records, and a body may print anything: make sure that its output is never taken for a record.
+            # Readers trust records, and a body may print anything: make sure that its output cannot pass for a record.
             line = _LIKE_A_RECORD.sub(r"\1 ", line)
             waiting.lines.append(line)
         self._post(execution_id, waiting.attempt, line)
@@ -93,7 +93,7 @@ class TaskLogs:
     def finish(self, execution_id: str, *, record: str = "", timeout: float = 0.0) -> bool:
         """Send the remaining lines, then the record.
 
-        Waits up to `timeout` seconds for the lines, never for the record; returns whether the lines were sent by then.
+        Waits up to `timeout` seconds for the lines, never for the record.  Returns whether the lines were sent by then.
         """
         with self._changed:
             waiting = self._waiting.get(execution_id)
@@ -127,21 +127,21 @@ class TaskLogs:
             if self._finished_lines_wait():
                 continue
             sent = self._send_record()
-            # A worker that exits must not wait once per record for a server that is gone.
+            # An exiting worker must not wait for an unreachable server once per record.
             if any(lines for _, _, lines in batches):
                 continue
             if (sent is None and stopping) or (sent is False and self._stopped):
                 return
 
     def _finished_lines_wait(self) -> bool:
-        """Return whether lines of a finished execution are unsent.  Lines of running ones do not delay records."""
+        """Return whether a finished execution has unsent lines.  Lines of running executions do not delay records."""
         with self._changed:
             return any(waiting.done and waiting.lines for waiting in self._waiting.values())
 
     def _send_record(self) -> bool | None:
-        """Send one record; returns whether that worked, or None if none waits.
+        """Send one record and return whether that worked, or None if no record is waiting.
 
-        One at a time, because lines that arrive meanwhile go first.
+        Records are sent one at a time, because lines that arrive in the meantime go first.
         """
         with self._changed:
             found = next((item for item in self._waiting.items() if item[1].done and item[1].record), None)
@@ -165,7 +165,7 @@ class TaskLogs:
         try:
             self._send(attempt, lines)
         except Exception as error:
-            # Any error: the next attempt's lines must still be sent.
+            # Catch every error: the next attempt's lines must still be sent.
             log.warning("%d lines of output of task %s were not sent: %s", len(lines), attempt.task_id, error)
             return False
         return True
@@ -179,9 +179,9 @@ def _batch(waiting: _Waiting) -> list[str]:
 
 
 class ForwardingHandler(logging.Handler):
-    """Forwards log records to the supervisor; `beside` takes the lines of processes that a body has forked.
+    """Forwards log records to the supervisor.  Processes forked by a body pass their lines to `beside` instead.
 
-    Those inherit the executor's end of the pipe, and two writers would corrupt it.
+    Such processes inherit the executor's end of the pipe, and messages from two writers would corrupt each other.
     """
 
     def __init__(self, send: Callable[[Logged], None], beside: Callable[[str], None]) -> None:

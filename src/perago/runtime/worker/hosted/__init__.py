@@ -1,1 +1,1 @@
-"""Executors that an engine hosts: each attempt is a job, whose messages arrive over a connection to this process."""
+"""Executors hosted by an engine: each attempt is a job whose messages arrive over a connection to this process."""

@@ -11,8 +11,8 @@ from the same nonces, so no message is accepted on another connection or in the 
 
     message = length (8 bytes), HMAC(number, length), pickle, HMAC(number, length, pickle)
 
-The number counts the messages of a direction from 0 and is not sent, so a message that was repeated, left out or moved is
-refused.  Nothing is read or allocated for a length that is not authentic.
+The number counts the messages in one direction from 0 and is not sent, so repeated, missing or reordered messages are
+rejected.  Nothing is read or allocated for a length that is not authentic.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class NotAuthentic(ConnectionError):
 
 
 class HostConnection:
-    """One end of an authenticated connection; at most one thread sends and one receives at a time.
+    """One end of an authenticated connection.  At most one thread may send, and one may receive, at a time.
 
-    `recv` raises `EOFError` if the peer has closed, and `NotAuthentic` if a message is not from the peer.
+    `recv` raises `EOFError` if the peer has closed the connection, and `NotAuthentic` if a message is not from the peer.
     """
 
     def __init__(self, sock: socket.socket, sending: bytes, receiving: bytes, until: float) -> None:
@@ -61,11 +61,11 @@ class HostConnection:
         self.close()
 
     def fileno(self) -> int:
-        """Return the descriptor to wait for."""
+        """Return the file descriptor to wait on."""
         return self._socket.fileno()
 
     def poll(self, timeout: float = 0.0) -> bool:
-        """Return whether `recv` would return or raise `EOFError` at once."""
+        """Wait up to `timeout` seconds, and return whether a message has begun to arrive or the peer has closed."""
         return bool(wait([self._socket], timeout))
 
     def remove_time_limit(self) -> None:
@@ -108,7 +108,7 @@ class HostConnection:
 
 
 class _Direction:
-    """The key of one direction, and the number of its next message."""
+    """The key for one direction, and the number of its next message."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -128,7 +128,7 @@ class _Direction:
 def accept(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECONDS) -> HostConnection:
     """Return the worker's end of a connection, after the caller has proved that it has the key.
 
-    Raises `NotAuthentic` if it has not. The time limit also covers the first messages, until `remove_time_limit`.
+    Raises `NotAuthentic` if it does not. The time limit also covers the first messages, until `remove_time_limit`.
     """
     prepare(sock)
     until = time.monotonic() + seconds
@@ -145,7 +145,7 @@ def accept(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECOND
 
 
 def connect(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECONDS) -> HostConnection:
-    """Return the host's end of a connection, the counterpart of `accept`."""
+    """Return the host's end of a connection. This is the counterpart of `accept`."""
     prepare(sock)
     until = time.monotonic() + seconds
     sock.settimeout(seconds)
@@ -163,7 +163,7 @@ def connect(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECON
 
 
 def prepare(sock: socket.socket) -> None:
-    """Enable keepalive, to notice a machine that is gone, and send small messages at once."""
+    """Enable keepalive, to notice when the peer's machine is gone, and send small messages without delay."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):

@@ -1,6 +1,6 @@
-"""The interface of an engine that runs functions on other machines: one job at a time, from a thread that waits for it.
+"""The interface to an engine that runs functions on other machines. Each call runs one job and blocks until it ends.
 
-`assembly` gives such an engine to a worker whose executors run there; neither knows more of the other than this.
+`assembly` passes such an engine to a worker whose executors run on it. This interface is all they know of each other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class JobLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The context of a running job: a folder that the engine removes later, and how often it ran this job before."""
+    """The context of a running job: a folder that the engine removes later, and how often it has run this job before."""
 
     scratch: Path
     again: int = 0
@@ -27,7 +27,7 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address at which jobs reach this process: the one to listen at, and the host name to connect to."""
+    """The address at which jobs reach this process: the address to listen on, and the host name to connect to."""
 
     bind: str
     host: str
@@ -39,13 +39,14 @@ class Jobs(Protocol):
     """An engine. Thread-safe."""
 
     def open(self) -> Endpoint:
-        """Start the engine if necessary. Raises the error if it does not start."""
+        """Start the engine if necessary. Raises if it cannot be started."""
 
     def run(self, job: str, label: str, work: Callable[[JobContext], T]) -> T:
-        """Run a function on one of the engine's executors and return its value. Raises `JobLost` if none comes back.
+        """Run a function on one of the engine's executors and return its value. Raises `JobLost` if no value comes back.
 
-        `job` identifies it to `cancel`, and `label` is shown to people.  The function is pickled, with all that it holds.
+        `job` identifies the job to `cancel`, and `label` is its human-readable name.  The function is pickled together with
+        everything it references.
         """
 
     def cancel(self, job: str) -> None:
-        """End a job, whether it runs or waits."""
+        """Cancel a job, whether it is running or waiting."""

@@ -1,13 +1,13 @@
 """Runs in an engine's executor process: hosts one of Perago's executor processes, and passes on its messages.
 
-The executor is the same as on the worker's machine, in its own process group: whatever a body does to its process, even
-printing from C with the GIL held, the host can still listen and kill it.  It stays alive for later jobs, with its clients
-open, and ends when its host does.
+The executor is the same as on the worker's machine and has its own process group.  Whatever a body does to its process, even
+printing from C with the GIL held, the host can still receive messages and kill the executor.  The executor stays alive for
+later jobs, with its clients open, and exits when its host does.
 
-    the worker is gone, or the engine     the executor sees the end of its pipe, and ends with all that it has started
+    the worker is gone, or the engine     the executor sees its pipe close, and kills itself and everything it has started
     ends the host
-    the connection breaks                 the host reconnects for a while, then kills the executor, unless its attempt has
-                                          ended: the job returns the result too
+    the connection breaks                 the host tries to reconnect for a while, then kills the executor; if the attempt
+                                          has ended it does not, because the job returns the result too
     the executor dies                     the host reports how, and starts another one for the next job
 """
 
@@ -43,7 +43,7 @@ from perago.runtime.worker.local_executor import (
 _CHUNK = 65536
 _EXIT_SECONDS = 10.0
 RERUNS = 100
-"""Rerun numbers reserved for the engine's own reruns, per time the worker hands out an execution."""
+"""Rerun numbers reserved for the engine's own reruns, each time the worker hands out an execution."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +64,7 @@ class HostedExecutor:
         return bool(wait([self.death], 0))
 
     def read_output(self) -> bytes:
-        """Return printed output without waiting; empty if there is none."""
+        """Return the next chunk of printed output without blocking; empty if there is none."""
         try:
             return os.read(self.output, _CHUNK)
         except BlockingIOError:
@@ -84,7 +84,7 @@ class HostedExecutor:
 
 
 class HostSession:
-    """Passes on an executor's messages while it runs an attempt; without an attempt, until it is ready."""
+    """Passes on an executor's messages until its attempt is over or, without an attempt, until the executor is ready."""
 
     def __init__(self, executor: HostedExecutor, connection: WorkerConnection, run: Run | None) -> None:
         self._executor = executor
@@ -103,7 +103,7 @@ class HostSession:
                 if (how := self._handle_next()) is not None:
                     return how
             except ConnectionLost as error:
-                # Answers are only kept from now on: the job returns them.
+                # From now on, answers are only buffered: the job returns them.
                 self._connection.close()
                 if self._ended is None:
                     self._kill()
@@ -112,7 +112,7 @@ class HostSession:
         return ""
 
     def is_last(self, most: int) -> bool:
-        """Return whether the executor should run no further attempt."""
+        """Return whether the executor should run no more attempts."""
         return self._ended is not None and self._ended.is_last(self._executor.done, most)
 
     def _handle_next(self) -> str | None:
@@ -137,7 +137,7 @@ class HostSession:
         return self._handle_death()
 
     def _handle_death(self) -> str:
-        # Its last messages may arrive together with its death.
+        # The executor's last messages may arrive together with its death.
         while self._executor.pipe.poll() and self._pass_answer():
             pass
         self._pass_output()
@@ -149,7 +149,7 @@ class HostSession:
         try:
             answer: Answer = self._executor.pipe.recv()
         except Exception:
-            # The executor is gone, or a body has written into the pipe, and later messages cannot be parsed.
+            # The executor is gone, or a body has written into the pipe, so that later messages cannot be parsed.
             return False
         match answer:
             case Ready():
@@ -180,11 +180,14 @@ class HostSession:
 
 
 _executors: dict[tuple[int, str], HostedExecutor] = {}
-"""Live executors by process id, since a fork inherits its parent's, and by worker session."""
+"""Live executors, by process id (because a fork inherits its parent's entries) and worker session."""
 
 
 def host(plan: HostPlan, job: str, run: Run | None, context: JobContext) -> Report:
-    """Have an executor run an attempt, or only become ready. Errors are reported, never raised."""
+    """Run an attempt in an executor. Without `run`, only wait until the executor is ready.
+
+    Errors are returned in the report, never raised.
+    """
     with closing(
         WorkerConnection(partial(call, plan.address, plan.key), Connect(job, context.again))
     ) as connection:

@@ -1,7 +1,7 @@
-"""One attempt as a job of an engine, from the worker's side: its host's messages, and how the job ended.
+"""One attempt as an engine's job, from the worker's side: the messages from its host, and how the job ended.
 
-A job's host connects once the engine has found room for it, and reconnects after a broken connection.  If the engine reruns
-the job by itself, another host connects: then the first is rejected, and its last actions are unknown.
+A job's host connects once the engine has found a place for the job, and reconnects if the connection breaks.  If the engine
+reruns the job on its own, another host connects.  The first host is then rejected, and its last actions are unknown.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from perago.runtime.worker.output_capture import LineSplitter, OutputListener
 log = logging.getLogger("perago.slot")
 
 KILL_SECONDS = 5.0
-"""Time for a host to kill its executor before its job is cancelled."""
+"""Time that a host has to kill its executor before its job is cancelled."""
 READ_SECONDS = 5.0
-"""Time to read the rest of a connection once its job is over."""
+"""Time limit for reading the remaining messages from a connection once its job is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The engine for jobs, the listener that their hosts connect to, and the plan that they carry."""
+    """The engine that runs jobs, the listener that their hosts connect to, and the plan that each job carries."""
 
     jobs: Jobs
     listener: HostListener
@@ -58,7 +58,7 @@ class Hosts:
 
 
 class HostedJob:
-    """One attempt as a job; the messages of its host are posted for the executor of slot `number`."""
+    """Runs one attempt as a job.  Messages from its host are posted as answers from the executor of slot `number`."""
 
     def __init__(
         self, hosts: Hosts, request: Run, number: int, *, inbox: Inbox, output: OutputListener
@@ -118,11 +118,11 @@ class HostedJob:
         self._output.on_line(self.execution_id if execution_id else "", line)
 
     def on_output_end(self, _execution_id: str) -> None:
-        """Pass on that all output was read."""
+        """Report that all output has been read."""
         self._output.on_output_end(self.execution_id)
 
     def _finish(self, report: Report) -> None:
-        """Pass on everything from the connection, then the answers that only the report has."""
+        """Wait for the messages from the connection, then pass on the answers that only the report contains."""
         self._all_read.wait(READ_SECONDS)
         with self._lock:
             connection, self._connection = self._connection, None
@@ -133,7 +133,7 @@ class HostedJob:
             connection.disconnect()
 
     def _serve(self, connection: HostConnection, hello: Connect) -> None:
-        """Serve a host's connection, on a thread of the listener."""
+        """Serve a host's connection.  Runs on one of the listener's threads."""
         with self._lock:
             is_new = hello.run > self._reruns
             # An attempt that has ended is not rerun, even if the engine lost the host that was cleaning up.

@@ -1,11 +1,12 @@
-"""Executors that an engine hosts, as slots see them.
+"""Executors hosted by an engine, as seen by the slots.
 
-For a slot, such an executor is ready as soon as its engine is, and takes one attempt after another.  Each attempt is a
+To a slot, a hosted executor is ready as soon as its engine is, and takes one attempt after another.  Each attempt is a
 separate job, which finds or starts one of Perago's executor processes on one of the engine's machines.
 
-    the process died               the host reports the executor's exit: the slot starts another one
+    the process died               the host reports the executor's exit, and the slot starts another one
     the job is lost                the executor is gone, and how far it got is unknown
-    either, after the result       the attempt's staging may be left; the slot has moved on
+    either one, after the          staging branches may be left behind; the slot has already moved on
+    result was sent
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Hosted:
 
     def __init__(self, jobs: Jobs, spec: ExecutorSpec, *, name: str) -> None:
         self._jobs = jobs
-        # Otherwise the log would end up in a file of the engine, on another machine.
+        # Otherwise the log would end up in one of the engine's files, on another machine.
         self._spec = replace(spec, passes_logs=True)
         self._name = name
         self._lock = threading.Lock()
@@ -67,9 +68,9 @@ class Hosted:
             return self._hosts
 
     def check(self) -> None:
-        """Start one executor, so that problems show before anything is polled.
+        """Start one executor, so that problems show up before the worker polls.
 
-        Raises `RuntimeConfigError` if it does not become ready.
+        Raises `RuntimeConfigError` if the executor does not become ready.
         """
         hosts = self.open()
         job = f"check-{hosts.plan.session}"
@@ -91,7 +92,7 @@ class Hosted:
 
 
 class HostedLink:
-    """One executor, as a slot sees it. `send` and `kill` are called on the supervisor's thread."""
+    """One hosted executor, as seen by its slot. `send` and `kill` are called on the supervisor's thread."""
 
     def __init__(self, hosted: Hosted, number: int, inbox: Inbox, output: OutputListener) -> None:
         self._hosted = hosted
@@ -118,7 +119,7 @@ class HostedLink:
                 self._post(Ready())
 
     def send(self, request: Request) -> None:
-        """Run an attempt; any other request makes the executor leave once all jobs are over."""
+        """Run an attempt. Any other request makes the executor exit once all its jobs have finished."""
         if isinstance(request, Run):
             assert self._hosts is not None  # noqa: S101 - set before `Ready`
             # Pickle now, so that a failure reaches the caller.
@@ -132,7 +133,7 @@ class HostedLink:
             self._stop()
 
     def kill(self) -> None:
-        """Kill every job, and leave."""
+        """Kill all jobs. The executor exits once they have ended."""
         with self._lock:
             jobs = list(self._jobs)
         for job in jobs:
@@ -157,7 +158,7 @@ class HostedLink:
             self._on_job_end(job, executor_exit)
 
     def _on_job_end(self, job: HostedJob, executor_exit: ExecutorExit | None) -> None:
-        """Handle the end of a job. If it ended before its attempt did, so has this executor."""
+        """Handle the end of a job. If it ended before its attempt did, this executor is gone too."""
         with self._lock:
             self._jobs.discard(job)
             idle = self._stopping and not self._jobs
@@ -198,7 +199,7 @@ def _listen(endpoint: Endpoint) -> HostListener:
 
 
 def _explain(report: Report, engine: str, address: tuple[str, int]) -> str:
-    """Explain why no executor became ready, and what to do."""
+    """Explain why no executor became ready, and what to do about it."""
     for answer in report.answers:
         if isinstance(answer, StartFailed):
             return (

@@ -1,4 +1,4 @@
-"""Messages between host and worker, besides those of the executor, and the plan that both ends know.
+"""Messages between host and worker, in addition to the executor's own, and the plan that both sides know.
 
 host                          worker
 Connect(job, run)    ──▶
@@ -16,18 +16,18 @@ from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.executor_protocol import Answer, Cleaned, Ended, StartFailed, StepStarted
 
 KEPT = (StepStarted, StartFailed, Ended, Cleaned)
-"""Answers that survive a lost connection: they are resent on the next one, and returned with the job as well."""
+"""Answers that survive a lost connection: they are buffered, resent on the next one, and returned by the job as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """The plan that every host gets with its job. It holds the keys to the servers and to the connection."""
+    """The plan that every host receives with its job. It contains the keys for the servers and for the connection."""
 
     session: str
     """Identifies the worker: executors of another worker are not reused."""
     spec: ExecutorSpec
     folder: Path
-    """The worker's current folder, in which the names of targets are resolved."""
+    """The worker's working directory, in which target names are resolved."""
     address: tuple[str, int]
     key: bytes
 
@@ -38,7 +38,7 @@ class HostPlan:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """From a host: it runs this job. `run` counts how often the engine has run it before."""
+    """From a host: it runs this job. `run` is the number of times that the engine has run the job before."""
 
     job: str
     run: int = 0
@@ -46,7 +46,7 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """To a host: the number of its kept answers that have arrived."""
+    """To a host: how many of its buffered answers the worker has received."""
 
     received: int
 
@@ -63,14 +63,14 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """From a host: output of its executor."""
+    """From a host: output that its executor printed."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The value of a job: all kept answers, and how its executor ended; empty if it is still alive."""
+    """The return value of a job: all buffered answers, and how its executor ended (empty if it is still alive)."""
 
     answers: tuple[Answer, ...]
     exit_reason: str = ""

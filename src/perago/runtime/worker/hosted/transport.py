@@ -1,9 +1,9 @@
 """Both ends of the transport between hosts and worker.
 
 `WorkerConnection` is a host's end: it buffers important messages and resends them after a reconnect.
-`HostListener` is the worker's end: a socket behind a key that only the worker's jobs have.  Nothing is unpickled before it
-is authentic (`connection.py`), and callers without the key block no one: at most `MOST_STRANGERS` of them are connected at a
-time, each no longer than a handshake may take.
+`HostListener` is the worker's end: a socket protected by a key that only the worker's jobs have.  Nothing is unpickled
+before it has been authenticated (`connection.py`).  Callers without the key cannot block anyone: at most `MOST_STRANGERS` of
+them are connected at a time, each for no longer than a handshake may take.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ log = logging.getLogger("perago.line")
 PATIENCE_SECONDS = 20.0
 _RETRY_SECONDS = 0.5
 MOST_STRANGERS = 128
-"""Unauthenticated connections at a time: far fewer than the descriptors that a process may have."""
+"""Maximum number of unauthenticated connections at a time, far below a process's limit on file descriptors."""
 
 Call = Callable[[Connect], HostConnection]
 Take = Callable[[HostConnection, Connect], None]
 
 
 class ConnectionLost(Exception):
-    """The worker cannot be reached, or does not want this job."""
+    """The worker cannot be reached, or no longer waits for this job."""
 
 
 class WorkerConnection:
-    """A host's connection to the worker, which reconnects when it breaks."""
+    """A host's connection to the worker. Reconnects if the connection breaks."""
 
     def __init__(
         self,
@@ -81,17 +81,17 @@ class WorkerConnection:
             self._sleep(_RETRY_SECONDS)
 
     def send(self, answer: Answer) -> None:
-        """Send an answer, and keep it for resending if it must not be lost."""
+        """Send an answer, and buffer it for resending if it must not be lost."""
         if isinstance(answer, KEPT):
             self._kept.append(answer)
         self._send(answer)
 
     def send_output(self, data: bytes) -> None:
-        """Send output of the executor."""
+        """Send output printed by the executor."""
         self._send(Output(data))
 
     def received_kill(self) -> bool:
-        """Receive a message. Returns whether it says to kill the executor; reconnects if the connection broke."""
+        """Receive a message and return whether it is `Kill`. Reconnects if the connection is broken."""
         if self.connection is None:
             return False
         try:
@@ -127,7 +127,7 @@ class WorkerConnection:
 
 
 class HostListener:
-    """Accepts connections of hosts, and hands each to the worker's side of its job."""
+    """Accepts connections from hosts, and passes each to the worker's side of its job."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.key = secrets.token_bytes(32)
@@ -142,11 +142,11 @@ class HostListener:
         threading.Thread(target=self._listen, name="perago-host-listener", daemon=True).start()
 
     def expect(self, job: str, take: Take) -> None:
-        """Hand connections of this job to `take`, each on a separate thread."""
+        """Pass connections for this job to `take`, each on a separate thread."""
         self._waiting[job] = take
 
     def forget(self, job: str) -> None:
-        """Reject connections of this job from now on."""
+        """Reject connections for this job from now on."""
         self._waiting.pop(job, None)
 
     def close(self) -> None:
@@ -172,9 +172,9 @@ class HostListener:
             ).start()
 
     def _admit(self, caller: socket.socket) -> None:
-        """Count a caller as unauthenticated. If there are too many, disconnect the oldest.
+        """Register a caller as unauthenticated. If there are too many such callers, disconnect the oldest.
 
-        A host authenticates within a few round trips, so it is hardly ever the oldest, and reconnects if it was.
+        A host authenticates within a few round trips, so it is hardly ever the oldest. If it is, it reconnects.
         """
         with self._lock:
             self._strangers[caller] = None
@@ -213,9 +213,9 @@ class HostListener:
 
 
 def call(address: tuple[str, int], key: bytes, hello: Connect) -> HostConnection:
-    """Connect a host to the worker, after both have proved that they have the key.
+    """Connect a host to the worker. Both sides prove that they have the key.
 
-    The handshake's time limit covers the worker's messages until `remove_time_limit`.
+    The handshake's time limit also covers the worker's messages, until `remove_time_limit`.
     """
     caller = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
     try:
