@@ -53,7 +53,10 @@ __all__ = [
 
 FenceLevel = Literal["hard", "soft"]
 Progress = Callable[[int, int], None]
-"""Called from any thread with the files done and bytes moved since the last call.  Bytes from a cache do not count."""
+"""Called from any thread with the numbers of files finished and bytes transferred since the last call.
+
+Bytes copied from a cache do not count.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class FolderRow:
-    """A direct child of a folder: an object, or a subfolder, whose path ends in `/` and whose size is None."""
+    """A direct child of a folder: an object or a subfolder.  A subfolder's path ends in `/`, and its size is None."""
 
     path: str
     size: int | None
@@ -140,11 +143,11 @@ class Merge:
     base: str = ""
     """The source's base commit, if known.  Merging onto exactly that commit produces the source's own content."""
     fail_fast_when_busy: bool = False
-    """If the lake is busy, raise `HeadMoved` at once instead of sending the call again: the head may have moved."""
+    """If the lake is busy, raise `HeadMoved` at once instead of retrying, because the head may have moved."""
 
 
 class ReadableLake(Protocol):
-    """Reads commits, listings, differences and bytes, and tells how strictly a branch is fenced."""
+    """A lake that can be read: its commits, listings, differences, bytes and fence levels."""
 
     checksum_algorithm: str
     """The hashlib name of the hash in `Entry.checksum` and `Upload.checksum`."""
@@ -174,8 +177,9 @@ class ReadableLake(Protocol):
         """
 
     def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
-        """Return at most `limit` direct children of `prefix` (which ends in `/` or is empty), after the row `after`.
+        """Return at most `limit` direct children of `prefix`, starting after the row `after`.
 
+        `prefix` ends in `/` or is empty.
         The cost depends on the number of rows returned, not on the number of objects in the folders.
         """
 
@@ -201,7 +205,10 @@ class ReadableLake(Protocol):
         """Yield an object's bytes in chunks."""
 
     def read_range(self, repository: str, ref: str, path: str, start: int, length: int) -> bytes:
-        """Return `length` bytes of an object from `start`, or fewer if it ends earlier.  `start` must lie inside it."""
+        """Return `length` bytes of an object from `start`, or fewer if the object ends earlier.
+
+        `start` must lie inside the object.
+        """
 
     def branches(self, repository: str, prefix: str) -> Sequence[Ref]:
         """Return the branches whose name starts with `prefix`, including hidden ones."""
@@ -215,7 +222,10 @@ class ReadableLake(Protocol):
     def uncommitted_paths(
         self, repository: str, branch: str, *, prefix: str = "", after: str = ""
     ) -> Iterator[str]:
-        """Yield, in order, the paths with uncommitted changes or deletions, below `prefix` and after `after`."""
+        """Yield the paths that have uncommitted changes, including deletions, in order.
+
+        Only paths that start with `prefix` and follow `after` are included.
+        """
 
     def diff_paths(self, repository: str, left: str, right: str, roots: Sequence[str]) -> Iterator[str]:
         """Yield the paths whose objects differ between two commits, root by root.
@@ -243,7 +253,7 @@ class ReadableLake(Protocol):
 
 
 class StagingLake(ReadableLake, Protocol):
-    """A lake that can also be changed, on internal branches that nobody reads as results."""
+    """A lake that can also be written to, but only on internal branches, which nobody reads for results."""
 
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
         """Create a branch at `source`.  Raises `LakeConflict` if the name is taken."""
@@ -254,19 +264,19 @@ class StagingLake(ReadableLake, Protocol):
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
-        """Upload files to a branch, uncommitted."""
+        """Upload files to a branch without committing."""
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
-        """Write one small object to a branch, uncommitted.  Raises `LakeConflict` if the path already exists.
+        """Write one small object to a branch without committing.  Raises `LakeConflict` if the path already exists.
 
         After `LakeUnavailable` the object may or may not exist, so read it back.
         """
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
-        """Delete objects from a branch, uncommitted.  A missing path is not an error."""
+        """Delete objects from a branch without committing.  A missing path is not an error."""
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
-        """Copy objects from the ref `source` to the same paths on a branch, uncommitted and without moving bytes."""
+        """Copy objects from the ref `source` to the same paths on a branch, without committing or moving bytes."""
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit a branch's uncommitted changes and return the id.  Raises `NothingToCommit` if there are none."""
@@ -285,16 +295,16 @@ class PublishingLake(StagingLake, Protocol):
         """
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
-        """Publish by moving `branch` to the head of branch `source`.
+        """Publish by moving `branch` to the head of the branch `source`.
 
         Raises `HeadMoved` if `branch` is not at `expected_head`.  `timeout` limits the whole operation, in seconds.
         """
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
-        """Force every publish request in flight into `branch` to start over, so that it must resolve its source again.
+        """Force every in-flight request that publishes to `branch` to start over, and so to resolve its source again.
 
-        Returns only after the lake has confirmed this.  Raises `LakeError` if it does not confirm within `timeout`
-        seconds.
+        Returns only after the lake has confirmed this.  Raises `LakeError` if the lake does not confirm it within
+        `timeout` seconds.
         """
 
     def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
@@ -314,7 +324,7 @@ class Lake(PublishingLake, Protocol):
         message: str = "import",
         progress: Progress | None = None,
     ) -> None:
-        """Create a repository with `files` on its branch `main`.  Raises `LakeConflict` if the name is taken."""
+        """Create a repository with `files` on its `main` branch.  Raises `LakeConflict` if the name is taken."""
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,4 +1,4 @@
-"""Deferred verification: a body may start before its whole input has been hashed, but no attempt ends before that.
+"""Deferred verification: a body may start before its whole input has been hashed, but an attempt ends only afterwards.
 
 A lake that is passed a `Verification` may return from `download` with large objects unverified.  They are verified
 here, on separate threads, while the caller continues.  The rule: the caller must call `wait` before it uses any result
@@ -18,14 +18,17 @@ from perago.errors import LakeError
 
 _CORES = os.cpu_count() or 1
 _MOST = 128
-"""Limit on deferred objects: each keeps one or two descriptors open, and a process is often limited to 1024."""
+"""The maximum number of deferred objects.
+
+Each keeps one or two descriptors open, and a process is often limited to 1024.
+"""
 
 CheckCancelled = Callable[[], None]
-"""Raises `VerificationCancelled` once the verification is closed."""
+"""A function that raises `VerificationCancelled` once the verification has been closed."""
 
 
 class VerificationCancelled(LakeError):
-    """Raised if the caller closed the verification before there was a verdict."""
+    """Raised if the caller closed the verification before it had reached a verdict."""
 
 
 class Unverified(Protocol):
@@ -36,7 +39,7 @@ class Unverified(Protocol):
         """The object's path."""
 
     def verify(self, check_cancelled: CheckCancelled) -> str | None:
-        """Verify the bytes in the file.  Raises `LakeError` if they are not the object's.
+        """Verify the bytes in the file.  Raises `LakeError` if they are not the object's bytes.
 
         Returns their checksum if `download` returned a different one, such as a multipart checksum, and None otherwise.
         Calls `check_cancelled` regularly.
@@ -75,7 +78,7 @@ class Verification:
             self._started.append((one, self._pool.submit(one.verify, self._check_cancelled)))  # type: ignore[union-attr]
 
     def wait(self) -> dict[str, str]:
-        """Wait for all verdicts, then close, so that nothing can be started afterwards.  Raises the first error.
+        """Wait until everything is verified, then close.  If a verification fails, close at once and raise its error.
 
         Returns the checksums, by object path, of the objects for which `download` returned a different one.
         """
@@ -92,8 +95,8 @@ class Verification:
     def close(self) -> None:
         """Cancel running verifications and release all objects.
 
-        Objects are released only here: closing any descriptor of a file releases all locks that this process, and
-        therefore the body, has on the file.
+        Objects are released only here, because closing any descriptor of a file releases all locks that this process,
+        and therefore the body, has on the file.
         """
         self._closed.set()
         if self._pool is None:

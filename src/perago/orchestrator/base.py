@@ -106,7 +106,7 @@ class AttemptReader(Protocol):
 
 
 class AttemptReporter(AttemptReader, Protocol):
-    """The calls that an attempt makes to its owner: the fence and the result."""
+    """The calls that an attempt makes to its owner, to check the fence and to send the result."""
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
         """Send the result and return whether it was accepted."""
@@ -128,9 +128,9 @@ class Orchestrator(AttemptReporter, Protocol):
         """Take up to `count` tasks, waiting up to `wait_seconds` for the first one."""
 
     def queued_task_names(self, task_names: Sequence[str]) -> Sequence[str]:
-        """Return the names that may have a task to poll, in a single call that takes no task.
+        """Return those of the names for which there may be tasks to poll.  This is a single call, and takes no task.
 
-        This is only a hint: callers may poll the other names less often, but must still poll every name.
+        The result is only a hint: callers may poll the other names less often, but must still poll every name.
         """
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
@@ -145,14 +145,14 @@ class Orchestrator(AttemptReporter, Protocol):
     def may_be_overwritten(self, attempt: Attempt, *, left_behind: bool) -> bool:
         """Return whether an earlier update that was never acknowledged could still overwrite an accepted result.
 
-        `left_behind` means that another worker had the attempt before, and its updates are not known here.
+        `left_behind` means that another worker had the attempt before, whose updates are unknown to this worker.
         """
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
         """Append lines to the task's log.  An execution's record is never truncated."""
 
     def task_log(self, task_id: str) -> Sequence[LogLine]:
-        """Return the lines in a task's log, oldest first.  Empty if the task is unknown."""
+        """Return the lines in a task's log, oldest first.  Returns no lines if the task is unknown."""
 
     def taskdef(self, name: str) -> Json | None:
         """Return the registered TaskDef, or None."""
@@ -170,7 +170,7 @@ class Orchestrator(AttemptReporter, Protocol):
         """
 
     def workflow_versions(self) -> Mapping[str, Sequence[int]]:
-        """Return the versions of every registered workflow, oldest first, by name."""
+        """Return a mapping from the name of every registered workflow to its versions, oldest first."""
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
         """Start a workflow and return its id."""

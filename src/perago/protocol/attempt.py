@@ -66,7 +66,10 @@ class AttemptSnapshot:
 
 
 def is_over(fresh: AttemptSnapshot, scheduled_time: int) -> bool:
-    """Return whether the run of a task scheduled at that time has ended.  A rerun has a different scheduled time."""
+    """Return whether the run of a task that was scheduled at `scheduled_time` has ended.
+
+    A rerun has a different scheduled time, so it shows that the earlier run has ended.
+    """
     return fresh.status in TERMINAL_STATUSES or 0 < scheduled_time != fresh.scheduled_time
 
 

@@ -65,7 +65,7 @@ def record_line(record: AttemptRecord) -> str:
 
 
 def parse_record(line: str) -> AttemptRecord | None:
-    """Parse a log line, which a body may have printed.  Returns None if it is not a record, or of another version."""
+    """Parse a log line, which a body may have printed.  Returns None if it is not a record of this version."""
     if not line.startswith(MARK):
         return None
     try:

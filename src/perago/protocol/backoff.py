@@ -1,7 +1,8 @@
 """Backoff: how long to wait before retrying a failed call.
 
 The delay after the first failure is `first` seconds.  Each further failure makes it `factor` times longer, up to `longest`.
-Jitter multiplies the delay by a random number, so that workers that lost a server together do not all return at once.
+Jitter multiplies the delay by a random number, so that workers that lost a server at the same time do not all retry at
+the same time.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
   are never mapped to files and never deleted.
 - A path that the file system cannot represent, or cannot distinguish from another, is rejected before any byte is
   transferred.  The error names the path.
-- A file whose stat is unchanged since the index is not read.  Git's rule for racily clean entries applies.
+- A file whose stat has not changed since the index was built is not read.  Git's rule for racily clean entries applies.
 - `FileStates` stores a whole prefix in little memory, since workspaces with a million files exist.  Size, checksum and
   stat are packed into one byte string per path, which takes about 250 bytes including the path and its dict entry.
   Separate objects would take three times as much.

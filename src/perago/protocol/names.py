@@ -91,7 +91,7 @@ class Revoked:
     stagings: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     not_earlier: tuple[InternalBranch, ...] = ()
-    """One branch for each of those attempts that, judging by its name, was not scheduled before this attempt."""
+    """One branch for each of the other attempts whose branch names say that they were not scheduled before this one."""
 
     def __bool__(self) -> bool:
         return bool(self.stagings or self.claims)
@@ -168,7 +168,7 @@ def probe_branch_name(now: float, token: str) -> str:
 
 
 def put_branch_name(now: float, token: str) -> str:
-    """Return the name of a branch on which `perago put` stages.  It contains the time, like that of a probe branch."""
+    """Return the name of a branch on which `perago put` stages.  Like a probe branch's name, it contains the time."""
     return f"{PUT}{int(now)}-{token}"
 
 
@@ -191,7 +191,7 @@ def removing_name(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkdirOwner:
-    """The owner named in a folder's name.  If `certain` is False, a user may have chosen that name."""
+    """The owner of a folder, according to its name.  If `certain` is False, a user may have chosen that name."""
 
     execution_id: str
     certain: bool
@@ -209,7 +209,7 @@ def revoke_prefix(attempt: Attempt) -> str:
 
 
 def branches_to_revoke(attempt: Attempt, names: Iterable[str]) -> Revoked:
-    """Return the branches of this step's other attempts.  If this attempt is current, all of those are over.
+    """Return the branches of this step's other attempts.  If this attempt is current, all the others are over.
 
     Neither the names nor the times in them show whether this attempt is current, so the caller must ask the
     orchestrator.  Otherwise a worker that was suspended after its poll would revoke the attempt that replaced its own.

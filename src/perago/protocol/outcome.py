@@ -53,7 +53,10 @@ Status = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "LOST_TO_T
 
 
 class LostToTwin(PeragoError):
-    """Raised if another execution of this attempt holds the claim.  This one sends nothing and lets its twin finish."""
+    """Raised if another execution of this attempt holds the claim.
+
+    This execution then sends nothing and lets its twin finish.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ def result_refused(error: BaseException) -> Outcome:
 
 
 def describe(error: BaseException) -> str:
-    """Return an error as a reason.  Perago's own messages stay as they are; others follow the name of their type."""
+    """Return the reason to report for an error: its message, preceded by the error's type unless it is Perago's own."""
     try:
         text = str(error).strip()
     except BaseException:
@@ -122,7 +125,7 @@ def describe(error: BaseException) -> str:
 
 
 def prepare_for_sending(outcome: Outcome, mask: Callable[[str], str], limit: int) -> Outcome:
-    """Return the outcome with a reason that may leave the worker: without secrets, valid Unicode, within `limit`.
+    """Return the outcome with a reason that is safe to send: without secrets, in valid Unicode, and within `limit`.
 
     Every outcome passes through this function before it is stored or sent.  The output is the user's data and is not
     changed.

@@ -113,7 +113,7 @@ def has_long_part(path: str) -> bool:
 
 
 def is_not_unicode(path: str) -> bool:
-    """Return whether the path is not valid Unicode, as for a file name whose bytes are not UTF-8."""
+    """Return whether the path is not valid Unicode, for example because it came from bytes that are not UTF-8."""
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -32,7 +32,7 @@ REBASES = f'on_advanced="{REBASE}"'
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One row of the table above.  `column` is the policy's column in `publication.TABLE`."""
+    """One row of the policy table.  `column` is the policy's column in `publication.TABLE`."""
 
     name: PolicyName
     column: Literal["replace", "supersede"]

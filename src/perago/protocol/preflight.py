@@ -1,7 +1,7 @@
 """Preflight: decides, before the body runs, whether there is still any way for the attempt to publish.
 
 Preflight never permits a publication.  It only ends an attempt that the publication table would refuse whatever
-happens to the branch while the body runs, so that no body runs for nothing.  docs/decisions/0010 has the full
+happens to the branch while the body runs, so that no body does useless work.  docs/decisions/0010 has the full
 argument.  In short:
 
     A branch either grows, or a relocation removes its head.  So a commit can only be removed after all those above it.
@@ -14,8 +14,9 @@ argument.  In short:
     replace              refuse if there is a permanent commit
     supersede, reuse     refuse if a permanent commit is not this step's own, or if there are too many permanent commits
     with rebase          refuse if a permanent commit other than this step's own has changed the view, or if there are
-                         too many permanent commits; that somebody may undo the change is ignored (docs/decisions/0016)
-    all                  refuse if A is not in the branch's history
+                         too many permanent commits; the possibility that somebody undoes the change is ignored
+                         (docs/decisions/0016)
+    all                  refuse if the input commit is not in the branch's history
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Commit:
 class WorkspaceInput:
     """The workspace that an attempt reads from and publishes to.
 
-    `ref` is A, as a full commit id.  `prefix` ends in `/` or is empty.
+    `ref` is the full id of the input commit (A).  `prefix` ends in `/` or is empty.
     """
 
     repository: str
@@ -143,24 +143,27 @@ class ViewChange:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceEffect:
-    """The effect of others' commits since A, for an attempt that may publish on top of them."""
+    """The effect of others' commits since the input commit, for an attempt that may publish on top of them."""
 
     change: ViewChange | None = None
     """The first change to the attempt's view, ignoring this step's own commits."""
     new_actions: bool = False
-    """True if the head's lakeFS actions differ from A's."""
+    """True if the head's lakeFS actions differ from those at the input commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetBranch:
-    """The target branch as read: the first-parent commits from the head down to A, excluding A itself."""
+    """The target branch as read.  `advance` contains its first-parent commits from the head down to the input commit.
+
+    The input commit itself is not included.
+    """
 
     head: Commit
     advance: Sequence[Commit] = ()
     reached: Literal["input", "limit", "root"] = "input"
     dirty: bool = False
     gates: Sequence[str] = ()
-    """Users' pre-merge actions at A or at the head, which a relocation would bypass."""
+    """Users' pre-merge actions at the input commit or at the head, which a relocation would bypass."""
     advance_effect: AdvanceEffect | None = None
     """Set only if others have advanced the branch and the task may publish on top of them."""
 
@@ -175,11 +178,11 @@ class WorkspacePublicationPlan:
     supersedes: str = ""
     """The newest commit of this step that the publication replaces or builds on."""
     rebased_over: int = 0
-    """The number of others' commits between A and the publication."""
+    """The number of others' commits between the input commit and the publication."""
 
 
 def read_advance(input_ref: str, commits: Iterable[Commit]) -> TargetBranch:
-    """Read first-parent commits, newest first, down to A or to the limit of the supported range."""
+    """Read first-parent commits, newest first, down to the input commit or to the limit of the supported range."""
     advance: list[Commit] = []
     for commit in commits:
         if commit.id == input_ref:
@@ -239,7 +242,10 @@ def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: P
 
 
 def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: PolicyName) -> str:
-    """Return the reason why an attempt may not move the branch, naming A, H, the author of H and the remedy."""
+    """Return the reason why an attempt may not move the branch.
+
+    It names the input commit, the head, the author of the head, and the remedy.
+    """
     state = head_state(attempt, workspace.ref, target, policy)
     where = f"branch {workspace.branch!r} of {workspace.repository!r}"
     next_step = remedy(attempt, workspace, target.advance)
@@ -276,7 +282,7 @@ def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy
 
 
 def remedy(attempt: Attempt, workspace: Workspace, advance: Sequence[Commit]) -> str:
-    """Return the remedy for a refused publication, depending on who made the commits since A."""
+    """Return the remedy for a refused publication, depending on who made the commits since the input commit."""
     for commit in advance:
         workflow, _, reference = commit.metadata.get(KEY, "").partition("/")
         same_step = reference == attempt.reference_task_name

@@ -20,14 +20,17 @@ Segment = tuple[str, str]
 
 
 def segments(attempt: Attempt, input_ref: str, advance: Sequence[Commit]) -> Sequence[Segment]:
-    """Return the pairs of commits whose views must be equal, oldest first.  `advance` runs from the head down to A."""
+    """Return the pairs of commits whose views must be equal, oldest first.
+
+    `advance` contains the commits from the head down to the input commit, which is excluded.
+    """
     return split_into_segments(input_ref, advance, own_commits(attempt, advance))
 
 
 def split_into_segments(since: str, advance: Sequence[Commit], aside: Sequence[Commit]) -> Sequence[Segment]:
-    """Return the range above `since`, without the commits in `aside`, as segments.
+    """Split the commits above `since` into segments, leaving out the commits in `aside`.
 
-    The segments are ordered oldest first, `advance` and `aside` newest first.
+    `advance` and `aside` are ordered newest first, and the returned segments oldest first.
     """
     found: list[Segment] = []
     for commit in reversed(aside):
@@ -46,10 +49,10 @@ def commits_in_segment(segment: Segment, advance: Sequence[Commit]) -> Sequence[
 
 
 def reusable_staging_base(attempt: Attempt, advance: Sequence[Commit], bases: Collection[str]) -> str | None:
-    """Return the newest commit on which the result is already staged, or None.
+    """Return the newest commit on which the result is already staged, or None if there is none.
 
-    Also returns None if one of this step's own commits came after it.  Otherwise that staging branch can be merged as
-    it is, because the view has not changed since.
+    Also returns None if one of this step's own commits is newer.  Otherwise the branch staged on that commit can be
+    merged as it is, because the view has not changed since then.
     """
     for commit in advance:
         if commit.id in bases:

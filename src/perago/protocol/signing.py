@@ -117,8 +117,8 @@ def encode_result(result: Mapping[str, Any]) -> str | None:
 def recorded_result(head: Commit, signature: Signature) -> str | None:
     """Return the result recorded in the head if it is a publication of the same work, else None.
 
-    Returns None if the commit's first parent is not its expected head.  It then landed elsewhere, past a soft fence,
-    and was reported as FAILED.
+    Also returns None if the commit's first parent is not its expected head.  In that case it landed elsewhere, because
+    the fence was soft, and was reported as FAILED.
     """
     return recorded_result_anywhere(head, signature) if is_in_place(head) else None
 
@@ -157,5 +157,8 @@ def is_by_attempt(commit: Commit, attempt: Attempt) -> bool:
 
 
 def is_publication_of(commit: Commit, staged: StagedWorkspace) -> bool:
-    """Return whether publishing `staged` made `commit`, i.e. it is C itself or the merge of C, wherever it landed."""
+    """Return whether publishing `staged` produced `commit`.
+
+    This is so if `commit` is the staged commit itself, or the merge of that commit, wherever the merge landed.
+    """
     return staged.commit in (commit.id, commit.metadata.get(STAGING_COMMIT))

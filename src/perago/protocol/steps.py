@@ -19,7 +19,8 @@
     hand over      any                in flight
     cleanup        any                handed over
 
-- direct: only a task with direct Spark placement may have created its branch by then.  any: every task may have.
+- direct: only a task with direct Spark placement may have created its branch by then.
+- any: every task may have created its branch by then.
 - free: a claim may exist, and may be dropped once the attempt is over.
 - in flight: the call that moves the branch may still land after the process that sent it has died.  So the claim stays,
   and tells the retry that it must send a barrier.  This also holds during `hand over`: the result may be that of an
@@ -41,7 +42,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step.  Its name appears in logs, metrics and results."""
+    """One step of an attempt.  Its name appears in logs, metrics and results."""
 
     name: str
     staging: Literal["none", "direct", "any"] = "none"
@@ -49,12 +50,12 @@ class Step:
 
     @property
     def may_have_staging(self) -> bool:
-        """True if an execution that died here may leave a staging branch."""
+        """True if an execution that died at this step may have left a staging branch behind."""
         return self.staging != "none"
 
     @property
     def may_give_up_claim(self) -> bool:
-        """True if the claim of an execution that died here may be dropped once its attempt is over."""
+        """True if the claim of an execution that died at this step may be dropped once its attempt is over."""
         return self.claim == "free"
 
 

@@ -1,4 +1,4 @@
-"""Suggestions for unknown names: the one that was probably meant, or the known names.
+"""Suggestions for an unknown name: the known name that was probably meant, or a list of the known names.
 
 The rule: every "did you mean" in Perago comes from here, so that the same typo gets the same answer in every command.
 """
@@ -13,7 +13,10 @@ _SHORTEST_PREFIX = 3
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that was probably meant, or None: the most similar, or the only one with this prefix."""
+    """Return the known name that was probably meant: the most similar one, or else the only one with this prefix.
+
+    Returns None if there is no such name.
+    """
     from difflib import get_close_matches  # imported only on errors
 
     names = set(known)
@@ -23,13 +26,13 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """Return a question with the nearest known name, to complete an error message, or `otherwise` if there is none."""
+    """Return a "did you mean" question to append to an error message, or `otherwise` if no known name is similar."""
     found = nearest(name, known)
     return otherwise if found is None else f"; did you mean {found!r}?"
 
 
 def listed(names: Iterable[str], *, none: str = "none") -> str:
-    """Return the names in their order, for use in a sentence.  A long list is shortened and ends with a count."""
+    """Return the names in the given order, for use in a sentence.  A long list is shortened and ends with a count."""
     every = list(names)
     more = f" and {len(every) - _MOST_LISTED} more" if len(every) > _MOST_LISTED else ""
     return ", ".join(every[:_MOST_LISTED]) + more if every else none

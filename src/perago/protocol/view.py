@@ -1,4 +1,4 @@
-"""The view: the part of its workspace that a task may see and change.
+"""The view: the part of the workspace that a task may see or change.
 
     reads    writes    the task sees            the task may change
     None     None      the whole prefix         the whole prefix
@@ -44,7 +44,7 @@ class Roots(tuple[str, ...]):
 class View:
     """The declared view.  `prefix` ends in `/` or is empty.
 
-    `reads` and `writes` are paths below the prefix; the table above explains None.
+    `reads` and `writes` are paths below the prefix.  The module's table explains the meaning of None.
     """
 
     prefix: str
@@ -92,7 +92,7 @@ class View:
         return self.write_roots.hold(self.prefix + path)
 
     def describe_roots(self, roots: Iterable[str]) -> str:
-        """Return roots for use in messages, as the task's author would write them."""
+        """Format roots for messages, the way the task's author would write them."""
         return ", ".join(root.removeprefix(self.prefix) or f"/{self.prefix.rstrip('/')}" for root in roots)
 
     def _objects(self, paths: Iterable[str] | None) -> Roots:

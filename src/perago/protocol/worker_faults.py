@@ -24,7 +24,10 @@ from perago.errors import LakeUnauthenticated, LakeUnavailable, TaskExecutionErr
 from perago.protocol.steps import BODY, INPUT
 
 WorkerFault = Literal["keys", "lake", "disk", "descriptors", "executor"]
-"""`executor`: several executors in a row died before the attempt could start, which only the supervisor can see."""
+"""The kind of fault.
+
+`executor` means that several executors in a row died before the attempt could start, which only the supervisor can see.
+"""
 
 FIRST_CALL = INPUT.name
 _ERRNOS: dict[int, WorkerFault] = {

@@ -58,7 +58,10 @@ def find_ancestors(last: str, others: Iterable[str], history: Iterable[Commit]) 
 
 
 def written_by(commit: Commit) -> tuple[str, ...]:
-    """Return the object paths writable by the step that published a commit.  Empty if it is not a publication."""
+    """Return the object paths that the step that published a commit may write.
+
+    Returns an empty tuple if the commit is not a publication.
+    """
     if PHASE not in commit.metadata or KEY not in commit.metadata:
         return ()
     try:
@@ -83,7 +86,10 @@ def segments_to_compare(workflow_id: str, ref: str, above: Sequence[Commit]) -> 
 
 
 def not_joinable_reason(odd: str, last: str, where: str) -> str:
-    """Return the reason why no single commit contains both workspaces.  Both are named as they were sent."""
+    """Return the reason why two workspaces cannot be joined: no single commit contains both.
+
+    `odd` and `last` are the names to use for the two workspaces.
+    """
     return (
         f"{odd} is not among the first-parent ancestors of {last}, at most {MAX_RANGE} back on {where}: no commit holds "
         "both, so they cannot be joined. Join outputs of steps that published to this branch one after the other, and start "

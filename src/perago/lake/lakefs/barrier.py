@@ -1,10 +1,10 @@
 """The barrier: stops in-flight publish requests that target a branch on a lakeFS server.
 
-lakeFS reads the target's record, resolves the source, merges, runs hooks, and finally swaps the record, unless it was
-renewed in the meantime.  A hard reset does the same.  A merge renews the record before it looks up its own source.  So
-a merge from a branch that does not exist publishes nothing, returns 404, and makes every request in flight lose its
-swap.  Such a request starts over, and finds no source if the source was dropped before.  `perago fence prove`
-demonstrates this order.
+lakeFS reads the target's record, resolves the source, merges, runs hooks, and finally replaces the record by
+compare-and-swap, which fails if the record was rewritten in the meantime.  A hard reset does the same.  A merge
+rewrites the record before it looks up its own source.  So a merge from a branch that does not exist publishes nothing
+and returns 404, but makes the compare-and-swap of every request in flight fail.  Such a request starts over, and finds
+no source if its source was dropped before.  `perago fence prove` demonstrates this order.
 
 The rule: only a 404 from lakeFS itself confirms the barrier.  Each barrier leaves a sealed staging token on the branch
 until the next commit, so it is sent only when needed.
@@ -26,9 +26,9 @@ NO_HEAD = "none: a barrier publishes nothing"
 def send_barrier(
     client: LakeFSClient, options: Options, repository: str, branch: str, timeout: float
 ) -> None:
-    """Renew the record of a branch, retrying until lakeFS itself returns 404.
+    """Rewrite the record of a branch, retrying until lakeFS itself returns 404.
 
-    Raises `LakeForbidden` at once, and `LakeUnavailable` if lakeFS does not return 404 within `timeout` seconds.
+    Raises `LakeForbidden` without retrying, and `LakeUnavailable` if there is no such answer within `timeout` seconds.
     """
     doing = f"send a barrier to branch {branch!r} of repository {repository!r}"
     until, failures = options.clock() + timeout, 0

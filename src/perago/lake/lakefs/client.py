@@ -1,8 +1,8 @@
 """Sends calls to the lakeFS API: one connection pool per process, finite timeouts, bounded retries with jitter.
 
 Perago has its own client because the official SDK takes longer to import than everything else in the process (decision
-0040).  Proxies set in the environment are not used.  Certificates are those that OpenSSL trusts, including `SSL_CERT_FILE`
-and `SSL_CERT_DIR`.
+0040).  Proxies set in the environment are not used.  Certificates are trusted if OpenSSL trusts them, including those
+in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 
 A call that changes something is sent again only if the server never saw it or said that it was busy (`Repeat.UNSENT`).
 With `Repeat.UNSEEN`, it is not sent again to a busy server either: the caller decides what that means.  Idempotent calls
@@ -117,8 +117,8 @@ class LakeFSClient:
         """Make one call, with retries as `repeat` allows, and return the answer: parsed JSON, or bytes if it is raw.
 
         `timeout` limits each try as well as all tries together.  `within` limits all tries together, while each try has
-        the usual timeouts.  Raises `LakeUnavailable` if the answer's status is not `status`, the one that lakeFS itself
-        sends: a proxy's answer proves nothing.
+        the usual timeouts.  `status` is the status that lakeFS itself sends.  Raises `LakeUnavailable` if the answer
+        has a different one, because a proxy's answer proves nothing.
         """
         found, answer = self._persist(doing, request, repeat, timeout, within)
         if status is not None and found != status:
@@ -148,9 +148,10 @@ class LakeFSClient:
             options.sleep(delay)
 
     def pages(self, doing: str, page: Callable[[str], Request], *, after: str = "") -> Iterator[list[Json]]:
-        """Yield the results of a paged listing, one page at a time.  `page` returns the request for the page after a name.
+        """Yield the results of a paged listing, one page at a time, starting after the name `after`.
 
-        Raises `LakeError` if the server returns to an earlier page.
+        `page(name)` returns the request for the page that starts after `name`.  Raises `LakeError` if the server
+        returns to an earlier page.
         """
         more = True
         seen: set[str] = set()

@@ -92,7 +92,7 @@ _LONGEST_TEXT = 600
 
 
 class StatusError(Exception):
-    """An answer with an unsuccessful status.  `body` is its text, `reason` is the reason phrase of its status line."""
+    """An answer with an unsuccessful status.  `body` is its text, and `reason` is its reason phrase."""
 
     def __init__(self, status: int, reason: str = "", body: str = "") -> None:
         super().__init__(status, reason)
@@ -127,13 +127,13 @@ def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
 
 
 def not_lakefs(doing: str, address: str) -> LakeUnavailable:
-    """Return the error for an answer that cannot come from lakeFS."""
+    """Return the error for an answer that cannot have come from lakeFS."""
     named = f" of {address}" if address else ""
     return LakeUnavailable(f"{doing}: the answer{named} is not lakeFS's{_ELSEWHERE}")
 
 
 def address_of(endpoint: str) -> str:
-    """Return an endpoint for use in messages, without credentials, query and fragment."""
+    """Return an endpoint for use in messages, without credentials, query or fragment."""
     parts = urlsplit(endpoint)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
 

@@ -6,7 +6,7 @@ commit is not fenced unless it carries the unmodified fence file.  A merge that 
 
 `Fence` installs the file on a branch, removes it, and proves that it works.  All of this is done by merge, so it also
 works on protected branches.  `Levels` knows which commits carry the file.  It reads each commit only once, since
-commits never change.  Commits published from a fenced staging branch carry the file as well, so it does not read them.
+commits never change.  It does not read commits published from a fenced staging branch, since they carry the file too.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ hooks:
 """
 
 Read = Callable[[str, str, str], Iterator[bytes]]
-"""`Lake.read`: yields the bytes of one object."""
+"""The signature of `Lake.read`, which yields the bytes of one object."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Probes a lakeFS server: does it run the fence that its commits carry, and in which order does it publish?
+"""Probes whether a lakeFS server runs the fence that its commits carry, and in which order it publishes.
 
 The fence file proves nothing about the server: with `actions.enabled: false` it is an object like any other.  So before
 any merge counts as hard, the server must have refused one.  The probe merges a commit that carries the fence into a
-throwaway branch at the same commit, with an expected head that no commit has.  This takes three calls.  If the server
+throwaway branch at the same commit, and expects a head that no branch ever has.  This takes three calls.  If the server
 does not check the head, an empty commit lands on the throwaway branch and is dropped with it.
 
 The rule: without a proof, no merge is hard.  A proof is valid for the whole server.  A doubt, which is the reason why
@@ -47,7 +47,7 @@ NO_HEAD = "0" * 64
 KEPT_SECONDS = 600.0
 HELD_SECONDS = 3
 SENT_SECONDS = 1.0
-"""Time after which the merge has reached the action that holds it."""
+"""Seconds to wait until the merge has reached the action that holds it."""
 _TIMEOUT = 60.0
 _BARRIER_SECONDS = 30.0
 
@@ -98,7 +98,7 @@ class SideBranches:
 
 
 def signed_merge(source: str, target: str, expected_head: str, message: str) -> Merge:
-    """Return a merge whose commit no retry mistakes for its own publication."""
+    """Return a merge whose commit no retry will mistake for its own publication."""
     return Merge(source, target, expected_head, message, SIGNED, _TIMEOUT)
 
 
@@ -139,7 +139,7 @@ class FenceProof:
         return now < self._proven_until and self._client.breaks == self._proven_at_break
 
     def _probe(self, repository: str, commit: str) -> str:
-        """Send the server a merge that it must refuse. Returns the doubt, if any.
+        """Send the server a merge that it must refuse. Returns the reason for doubt, or `""` if the server refused it.
 
         The result is remembered, unless the server was unavailable.
         """

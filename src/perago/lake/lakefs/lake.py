@@ -3,12 +3,14 @@
 Differences from the embedded lake:
 
 - The server checks a merge's expected head only if the staging commit carries the fence file (see fence) and the server
-  has been observed to run it (see fence_probe).  Otherwise this adapter reads the head right before the merge, and a
-  window remains.  After every merge it reads the new commit's parent, because a server that checked heads earlier may
-  have been reconfigured not to.
-- No server checks the head on a hard reset.  The adapter reads the head right before, and a window remains.
+  has been observed to run it (see fence_probe).  Otherwise this adapter reads the head right before the merge, and the
+  head may still move between the two calls.  After every merge it reads the new commit's parent, because a server that
+  checked heads earlier may have been reconfigured not to.
+- No server checks the head on a hard reset.  The adapter reads the head right before the reset, and the head may still
+  move between the two calls.
 - A publish request is in flight between resolving its source and swapping the target's record, even after its client
-  has disconnected.  `barrier` renews that record, so that the request loses its swap and resolves its source again.
+  has disconnected.  `barrier` rewrites that record, so that the request's compare-and-swap fails and the request has to
+  resolve its source again.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ from perago.lake.lakefs.transfer.transfer import Transfer
 from perago.protocol.metadata import EXPECTED_HEAD
 
 _LEAST_SECONDS = 0.1
-"""Minimum timeout of a publish call, for when reading the head has used up its time."""
+"""Minimum timeout of a publish call, used if reading the head has taken up all of the call's time."""
 
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
@@ -110,7 +112,7 @@ class LakeFSLake(Refs):
         message: str = "import",
         progress: Progress | None = None,
     ) -> None:
-        """Create a repository.  The `files`, if any, become the second commit of its branch `main`."""
+        """Create a repository.  The `files`, if any, become the second commit on its `main` branch."""
         create_repository(self._client, name)
         if files:
             self.upload(name, "main", files, progress)
@@ -121,7 +123,7 @@ class LakeFSLake(Refs):
         return repository_names(self._client)
 
     def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
-        """Yield the objects whose path starts with `prefix`, including a branch's uncommitted ones."""
+        """Yield the objects whose path starts with `prefix`, including uncommitted ones if `ref` is a branch."""
         return self._listings.entries(repository, ref, prefix)
 
     def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
@@ -167,7 +169,7 @@ class LakeFSLake(Refs):
         delete_objects(self._client, repository, branch, paths)
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
-        """Copy objects from the ref `source` to the same paths on a branch, on the server and without committing."""
+        """Copy objects on the server, from the ref `source` to the same paths on a branch, without committing."""
         copy_objects(self._client, repository, branch, source, paths, self._options.parallel)
 
     def has_uncommitted_changes(self, repository: str, branch: str) -> bool:
@@ -277,7 +279,10 @@ class LakeFSLake(Refs):
         )
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
-        """Renew the record of `branch`, so that in-flight publish requests lose their swap and start over."""
+        """Rewrite the record of `branch`, so that every publish request in flight has to start over.
+
+        Its compare-and-swap on the record fails.
+        """
         send_barrier(self._client, self._options, repository, branch, timeout)
 
     def close(self) -> None:
@@ -321,7 +326,7 @@ class LakeFSLake(Refs):
     def _landed_commit(
         self, repository: str, branch: str, wanted: tuple[str, Mapping[str, str]], error: LakeUnavailable
     ) -> str:
-        """Return the head's id if it is the commit whose answer was lost.  Otherwise raises `error`."""
+        """Return the head's id if the head is the wanted commit, whose answer was lost.  Otherwise raises `error`."""
         try:
             head = self.head(repository, branch)
             ours = (head.message, dict(head.metadata)) == wanted

@@ -2,7 +2,7 @@
 
 A full listing fetches the next page while the current one is being used.  Listings of commits are cached, since commits
 never change.  A folder page or a page of changes costs only its own rows.  The server returns at most a thousand rows
-at a time, so larger pages are joined from several answers.
+at a time, so larger pages are assembled from several answers.
 
 An entry's checksum is the MD5 of its bytes if lakeFS knows it.  The checksum of a multipart upload is a hash of
 hashes that looks the same, so Perago's uploads above the gateway's smallest part size also store their MD5 as metadata,
@@ -31,7 +31,10 @@ KEPT_AS = f"X-Amz-Meta-{MD5_METADATA}"
 
 _PAGE = 1000
 _FIRST_DIFF_PAGE = 1
-"""Callers nearly always ask only whether any path differs, so the first difference is fetched alone."""
+"""The size of the first page of a diff.
+
+Callers nearly always want to know only whether any path differs, so the first difference is fetched on its own.
+"""
 
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 # S3 appends the number of parts, which lakeFS preserves for imports and presigned uploads.
@@ -98,7 +101,7 @@ def repository_names(client: LakeFSClient) -> list[str]:
 
 
 def _prefetch(pages: Iterator[list[Json]]) -> Iterator[list[Json]]:
-    """Yield the same pages, fetching the next one while the caller uses the current one."""
+    """Yield these pages unchanged, fetching the next one while the caller uses the current one."""
     first = next(pages, None)
     if first is None or len(first) < _PAGE:
         # This is nearly always the only page and not worth a thread. But only the server knows whether more follow.
@@ -183,7 +186,7 @@ def compared(
 ) -> Iterator[Json]:
     """Yield the differences that the server reports between two commits below a prefix.
 
-    The page after path `p` requests `amount(p)` rows.
+    `amount(path)` is the number of rows to request for the page that starts after `path`.
     """
     repository, left, right = at
 

@@ -1,8 +1,8 @@
 """Finds the pre-merge actions that guard a branch in lakeFS, other than Perago's own fence.
 
-lakeFS treats every object below `_lakefs_actions/` as an action, whatever its file extension.  It runs those actions in
-a merge's source whose `on: pre-merge` matches the destination: no `branches` means every branch, otherwise one pattern
-has to match (Go's `path.Match`).  A hard reset runs none of them.
+lakeFS treats every object below `_lakefs_actions/` as an action, whatever its file extension.  For a merge, it runs the
+actions in the source whose `on: pre-merge` matches the destination.  An action without `branches` matches every branch;
+otherwise one of its patterns has to match (Go's `path.Match`).  A hard reset runs no actions.
 
 The rule: anything that cannot be parsed with certainty as an action counts as a gate.
 """

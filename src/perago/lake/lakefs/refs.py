@@ -22,9 +22,9 @@ from perago.lake.lakefs.errors import not_lakefs
 _OWN_METADATA = ".lakefs."
 _PAGE = 1000
 Page = Callable[[str], Request]
-"""Returns the request for the page after a name."""
+"""A function that returns the request for the page that starts after a name."""
 _SECONDS = 10.0
-"""Long enough for a server that is starting, and not too long if the server is not lakeFS."""
+"""Timeout for asking the server's version: long enough if lakeFS is starting, not too long if it is not lakeFS."""
 
 
 class Refs:

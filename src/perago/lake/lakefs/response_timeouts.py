@@ -52,7 +52,8 @@ class _Watch:
                 threading.Thread(target=self._run, name="perago-deadlines", daemon=True).start()
                 self._started = True
             heapq.heappush(self._waiting, deadline)
-            # If the thread wakes before this deadline anyway (perhaps for one that was met long ago), it sees this one then.
+            # If the thread will wake before this deadline anyway (perhaps for one that was met long ago), it will see
+            # this one then.
             if deadline.due < self._wakes_at:
                 self._changed.notify()
         try:

@@ -39,14 +39,17 @@ class Files:
         return self._objects / checksum[:2] / checksum[2:]
 
     def drop_partial_files(self, before: float) -> None:
-        """Remove partial files that killed processes left behind before a time (in seconds since the epoch)."""
+        """Remove the partial files that killed processes left behind.
+
+        Only files last written before `before`, in seconds since the epoch, are removed.
+        """
         for part in self._incoming.iterdir():
             with suppress(FileNotFoundError):
                 if part.stat().st_mtime < before:
                     part.unlink()
 
     def add_file(self, upload: Upload) -> None:
-        """Add a file.  Its bytes are on disk on return, its name only after `sync`."""
+        """Add a file.  Its bytes are on disk when this returns, but its name only after `sync`."""
         part = self._incoming / uuid.uuid4().hex
         try:
             with open(upload.source, "rb", buffering=0) as source:
@@ -72,7 +75,7 @@ class Files:
                 part.unlink()
 
     def sync(self, checksums: Iterable[str]) -> None:
-        """Sync the names of added objects to disk, including names that another process may have created unsynced."""
+        """Sync the names of added objects to disk, even if another process created them and has not synced them yet."""
         folders = sorted({self.file(checksum).parent for checksum in checksums})
         for folder in [*folders, self._objects] if folders else ():
             _sync_folder(folder)

@@ -140,7 +140,10 @@ def _report(progress: Progress | None, uploads: Sequence[Upload]) -> None:
 
 
 def _in_parallel(call: Callable[[T], None], items: Sequence[T]) -> None:
-    """Call a function for every item, on several threads if there are enough: most of the time goes to disk waits."""
+    """Call a function for every item, on several threads if there are enough items.
+
+    Most of the time is spent waiting for the disk.
+    """
     if len(items) < _FEW:
         for item in items:
             call(item)

@@ -12,7 +12,7 @@ from perago.lake.local.trees import decode, node_id
 
 
 def problems(db: sqlite3.Connection, objects: Objects) -> list[str]:
-    """Return every problem as a sentence.  Empty if the lake is intact."""
+    """Return a sentence for each problem, and an empty list if the lake is intact."""
     wanted: dict[str, tuple[int, str]] = {}
     return [*_refs(db), *_commits(db), *_nodes(db, wanted), *_objects(db, objects, wanted)]
 
@@ -44,7 +44,7 @@ def _commits(db: sqlite3.Connection) -> Iterator[str]:
 
 
 def _nodes(db: sqlite3.Connection, wanted: dict[str, tuple[int, str]]) -> Iterator[str]:
-    """Yield the problems in the trees.  Fills `wanted` with the size and one path of every object they refer to."""
+    """Yield the problems in the trees.  Adds the size and one path of every object in them to `wanted`."""
     known = {name for (name,) in db.execute("SELECT id FROM nodes")}
     for name, body in db.execute("SELECT id, body FROM nodes"):
         if node_id(body) != name:

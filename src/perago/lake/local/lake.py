@@ -117,7 +117,7 @@ class LocalLake:
         return self._walk(repository, self.commit_at(repository, ref), limit)
 
     def list(self, repository: str, ref: str, prefix: str) -> Iterator[Entry]:
-        """Return an iterator over the objects below `prefix`, including a branch's uncommitted ones."""
+        """Return an iterator over the objects below `prefix`, including uncommitted ones if `ref` is a branch."""
         with self._store.read() as db:
             commit, branch = refs.resolve(db, repository, ref)
             staged = refs.staged_below(db, branch, prefix) if branch else {}
@@ -190,7 +190,7 @@ class LocalLake:
     def upload(
         self, repository: str, branch: str, files: Sequence[Upload], progress: Progress | None = None
     ) -> None:
-        """Upload files to a branch, uncommitted.  Raises `LakeError` if a file's bytes do not match its checksum."""
+        """Upload files to a branch without committing.  Raises `LakeError` if a file does not match its checksum."""
         for file in files:
             refs.check_object_path(file.path)
         wanted = self._branch(repository, branch)
@@ -200,7 +200,7 @@ class LocalLake:
             refs.stage(db, wanted, {file.path: (file.size, file.checksum) for file in files})
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
-        """Write one small object to a branch, uncommitted.  Raises `LakeConflict` if the path already exists."""
+        """Write one small object to a branch without committing.  Raises `LakeConflict` if the path already exists."""
         refs.check_object_path(path)
         value = self._objects.add_bytes(content)
         # Durable, because the caller acts on the fact that it created the object.
@@ -215,7 +215,7 @@ class LocalLake:
             refs.stage(db, found, {path: value})
 
     def delete(self, repository: str, branch: str, paths: Sequence[str]) -> None:
-        """Delete objects from a branch, uncommitted.  A missing path is not an error."""
+        """Delete objects from a branch without committing.  A missing path is not an error."""
         with self._store.write(durable=False) as db:
             found = refs.find_branch(db, repository, branch)
             tree = refs.get_commit(db, found.repository, found.head).tree
@@ -225,7 +225,7 @@ class LocalLake:
             refs.stage(db, found, gone)
 
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
-        """Copy objects from the ref `source` to the same paths on a branch, uncommitted."""
+        """Copy objects from the ref `source` to the same paths on a branch, without committing."""
         wanted = self._branch(repository, branch)
         objects = {path: self._object(repository, source, path) for path in paths}
         with self._store.write(durable=False) as db:
@@ -280,15 +280,15 @@ class LocalLake:
         raise NothingToCommit(f"commit: no changes on branch {branch!r} of repository {repository!r}")
 
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
-        """Return `hard`: every merge here is a compare-and-swap."""
+        """Return `hard`, because every merge in this lake is a compare-and-swap."""
         return "hard"
 
     def fence_gap(self, repository: str, ref: str, branch: str) -> str:
-        """Return an empty string: no merge here is soft."""
+        """Return an empty string, because no merge in this lake is soft."""
         return ""
 
     def gates(self, repository: str, ref: str, branch: str) -> Sequence[str]:
-        """Return an empty sequence: this lake runs no actions."""
+        """Return an empty sequence, because this lake runs no actions."""
         return ()
 
     def merge(self, repository: str, merge: Merge) -> str:
@@ -304,7 +304,7 @@ class LocalLake:
             return new
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:
-        """Publish by moving `branch` to the head of branch `source`.
+        """Publish by moving `branch` to the head of the branch `source`.
 
         Raises `HeadMoved` if `branch` is not at `expected_head`.
         """
@@ -315,7 +315,7 @@ class LocalLake:
             refs.move_branch(db, target, place.head)
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
-        """Do nothing: a publication here is one transaction, so it is never in flight."""
+        """Do nothing, because a publication in this lake is one transaction and therefore never in flight."""
 
     def create_tag(self, repository: str, name: str, commit: str, *, timeout: float | None = None) -> None:
         """Tag a commit.  Raises `LakeConflict` if the name is taken."""
@@ -339,7 +339,7 @@ class LocalLake:
             db.execute("DELETE FROM tags WHERE repository = ? AND name = ?", (key, name))
 
     def fsck(self) -> builtins.list[str]:
-        """Return every problem as a sentence.  Partial files and unreferenced objects are not problems."""
+        """Return a sentence for each problem.  Partial files and unreferenced objects are not problems."""
         with self._store.read() as db:
             return problems(db, self._objects)
 

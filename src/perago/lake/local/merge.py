@@ -60,7 +60,7 @@ def tree_to_merge(db: sqlite3.Connection, nodes: Nodes, source: Branch, target: 
 def _check_conflicts(
     edits: Edits, nodes: Nodes, base: StoredCommit, onto: StoredCommit, branches: tuple[Branch, Branch]
 ) -> None:
-    """Raise `HeadMoved` if the target has changed one of the edited paths differently."""
+    """Raise `HeadMoved` if the target has also changed one of the edited paths, and the two changes differ."""
     theirs = {path: now for path, _, now in differences(nodes, base.tree, onto.tree)}
     both = sorted(path for path in edits.keys() & theirs.keys() if edits[path] != theirs[path])
     if both:
@@ -79,7 +79,7 @@ def _common_ancestor(
     """Return the newest common first-parent ancestor, or None.
 
     For a staging branch, it is the commit at which the branch was created.  Both histories are walked in lockstep, so
-    the cost is proportional to the distance and not to the whole history.
+    the cost is proportional to the distance to the ancestor, not to the length of the history.
     """
     seen: set[str] = set()
     for steps in zip_longest(_ancestors(db, repository, one), _ancestors(db, repository, two)):

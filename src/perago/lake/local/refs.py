@@ -176,7 +176,7 @@ def _by_prefix(db: sqlite3.Connection, key: int, repository: str, prefix: str) -
 
 
 def stage(db: sqlite3.Connection, branch: Branch, objects: Mapping[str, Value | None]) -> None:
-    """Add uncommitted objects to a branch, replacing earlier ones.  None deletes the object."""
+    """Add uncommitted objects to a branch, replacing earlier ones.  A value of None deletes the object."""
     rows = [(branch.key, path, *(value or (0, None))) for path, value in objects.items()]
     db.executemany("INSERT OR REPLACE INTO staged (branch, path, size, checksum) VALUES (?, ?, ?, ?)", rows)
 

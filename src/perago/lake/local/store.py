@@ -134,7 +134,7 @@ class Store:
             free.append(db)
 
     def _leave_inherited(self) -> None:
-        """After a fork, set the inherited connections aside without closing them, which could break the parent's."""
+        """After a fork, set the inherited connections aside.  Closing them could break the parent's connections."""
         if self._process != os.getpid():
             self._inherited.append(self._free)
             self._free = deque()
@@ -207,7 +207,10 @@ class Store:
 
 
 class _Connection(sqlite3.Connection):
-    """A connection that remembers its PRAGMA settings: SQLite compiles every PRAGMA, and most would be no-ops."""
+    """A connection that remembers its PRAGMA settings, and skips a PRAGMA that would change nothing.
+
+    Most would change nothing, but SQLite compiles every PRAGMA that it is sent.
+    """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)

@@ -24,7 +24,7 @@ from typing import Protocol
 
 Value = tuple[int, str]
 Edits = Mapping[str, Value | None]
-"""New values by path.  None deletes the object."""
+"""New values by path.  A value of None deletes the object."""
 
 MEAN_SIZE = 32
 MOST_SIZE = 256
@@ -194,7 +194,7 @@ def _collapse_root(nodes: Nodes, root: str) -> str:
 
 
 def _seek(nodes: Nodes, root: str, level: int, key: str) -> tuple[str, Node]:
-    """Return the id and the node on a level that contains, or would contain, a key."""
+    """Return the node on a level that contains, or would contain, a key, together with the node's id."""
     name, node = root, nodes.get(root)
     while node.level > level:
         name = node.values[min(bisect_left(node.keys, key), len(node.keys) - 1)][1]

@@ -63,7 +63,7 @@ _CONNECTIONS: tuple[tuple[type[HTTPError], str], ...] = (
 
 
 class StatusError(Exception):
-    """An answer with an unsuccessful status.  `body` is its text, `reason` is the reason phrase of its status line."""
+    """An answer with an unsuccessful status.  `body` is its text, and `reason` is its reason phrase."""
 
     def __init__(self, status: int, reason: str = "", body: str = "") -> None:
         super().__init__(status, reason)
@@ -94,7 +94,7 @@ def translated(step: str, address: str = "") -> Iterator[None]:
 
 
 def our_error(step: str, error: StatusError | HTTPError, address: str = "") -> OrchestratorError:
-    """Return the Perago error for an unsuccessful answer, or for a connection without an answer."""
+    """Return the Perago error for an unsuccessful answer, or for a call that got no answer."""
     if isinstance(error, HTTPError):
         at = f" at {address}" if address else ""
         text = f"cannot {step}: Conductor{at} gives no answer: {_kind(error)}: {' '.join(str(error).split())}"

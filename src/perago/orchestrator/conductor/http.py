@@ -4,8 +4,8 @@ Perago has its own client because the official one takes longer to import, chang
 and uses httpx, which takes twice the CPU time per call (decisions 0028 and 0040).
 
 Only calls that are safe to repeat are retried (`repeat=True`).  There is one exception: a GET whose connection broke is
-sent once more on a new connection.  For a poll, that is no more than the poll loop would do: the tasks in the lost answer
-stay IN_PROGRESS without a worker until their lease expires.
+sent once more on a new connection.  For a poll, this does no harm, because the poll loop would poll again in any case.
+Either way, the tasks in the lost answer stay IN_PROGRESS without a worker until their lease expires.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """The orchestrator port on a real Conductor, over its REST API (behaviour measured on server 3.32.3).
 
-Beyond plain calls, this adapter compensates for:
+Besides making plain calls, this adapter compensates for:
 
 - *Late results.*  The server answers 200 to a result for a finished task and ignores it.  `complete` reads the
   task back: accepted means that the task has our status and our output.
 - *Updates that overwrite each other.*  The server renews a lease by reading the task and writing all of it back.  A result
   that lands in between is lost, and the task stays IN_PROGRESS, although the server answered 200 (seen in 40 of 100 tries
-  that raced).  So a task's lease extension and its result never overlap here (both must go through the same
+  with such a race).  So a task's lease extension and its result never overlap here (both must go through the same
   `ConductorOrchestrator`), and a task that reads back as unfinished raises `OrchestratorUnavailable`: the caller must send
   the result again.
 - *Updates that land late.*  A lease extension that got no answer may still be pending on the server, and may overwrite a
@@ -40,10 +40,13 @@ from perago.protocol.attempt import TERMINAL_STATUSES, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
 
 MOST_UNACKNOWLEDGED = 4096
-"""More than a worker ever has in flight.  Above this number, the oldest ids are forgotten."""
+"""The maximum number of ids to remember, more than a worker ever has in flight.  The oldest are forgotten first."""
 MAX_OUTPUT_BYTES = 3072 * 1024
-"""The server stores a larger output outside the task (by default in a temporary folder that is lost on restart), and
-turns an output of more than 10 MB into a terminal failure."""
+"""The maximum size of an output.
+
+The server stores a larger output outside the task (by default in a temporary folder that is lost on restart), and turns
+an output of more than 10 MB into a terminal failure.
+"""
 MAX_LOG_CHARS = 64 * 1024
 MAX_WAIT_SECONDS = 5.0
 _LOCKS = 256
@@ -253,14 +256,17 @@ class ConductorOrchestrator:
         return wire.read(step, answer, wire.json_object)
 
     def workflow_versions(self) -> Mapping[str, Sequence[int]]:
-        """Return the versions of every registered workflow, by name."""
+        """Return a mapping from the name of every registered workflow to its versions."""
         step = "list the workflow definitions"
         request = wire.Request("GET", "/metadata/workflow/names-and-versions")
         answer = self._api.call(step, request, repeat=True)
         return wire.read(step, answer, wire.versions)
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
-        """Start a workflow and return its id.  Never retried, because every call that arrives starts a workflow."""
+        """Start a workflow and return its id.
+
+        The call is never retried, because every call that arrives starts a workflow.
+        """
         query = {} if version is None else {"version": version}
         step = f"start the workflow {name!r}"
         return str(
@@ -282,9 +288,12 @@ class ConductorOrchestrator:
         return wire.read(step, answer, lambda found: [wire.summary(one) for one in found["results"]])
 
     def retry_workflow(self, workflow_id: str) -> None:
-        """Resume a failed workflow.  Never retried, because a second call would find the workflow running."""
+        """Resume a failed workflow.
+
+        The call is never retried, because a second call would find the workflow running.
+        """
         step = f"resume the workflow {workflow_id}"
-        # The server answers 404 for a running workflow and 409 if nothing is left to do; neither is usable as an error.
+        # The server answers 404 for a running workflow and 409 if nothing is left to do; neither makes a useful error.
         state = self.workflow(workflow_id)
         if state.running or state.status == "COMPLETED":
             raise OrchestratorRefused(f"cannot {step}: it is {state.status}")

@@ -109,7 +109,7 @@ def workflow(answer: Mapping[str, Any]) -> WorkflowState:
 
 
 def versions(answer: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Parse the versions of all workflow definitions, oldest first, by name."""
+    """Parse the registered workflow definitions into a mapping from each name to its versions, oldest first."""
     return {name: sorted(int(one["version"]) for one in found) for name, found in answer.items()}
 
 
@@ -182,7 +182,7 @@ def lease(attempt: Attempt, worker_id: str) -> dict[str, Any]:
 
 
 def json_bytes(value: Json) -> int:
-    """Return the size of a value as JSON in bytes, as counted by the server."""
+    """Return the size of a value's JSON in bytes, as the server counts it."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
 
 
@@ -211,7 +211,7 @@ def _task_state(task: Mapping[str, Any]) -> TaskState:
 
 
 def _seconds(milliseconds: int | None) -> float | None:
-    """Convert a time from the server to seconds; 0 means that there is none."""
+    """Convert a time from the server to seconds.  Returns None for 0, which the server sends if there is no time."""
     return milliseconds / 1000 if milliseconds else None
 
 
@@ -228,7 +228,7 @@ def _retry_limit(step: Mapping[str, Any]) -> int | None:
 
 
 def _input(task: Mapping[str, Any]) -> Json:
-    """Return the input.  If it is in external storage, return only its path, so that validation reports the cause."""
+    """Return the input.  If it is in external storage, returns only its path, so that validation reports the cause."""
     if task.get(EXTERNAL_INPUT):
         return {EXTERNAL_INPUT: task[EXTERNAL_INPUT]}
     return task.get("inputData") or {}

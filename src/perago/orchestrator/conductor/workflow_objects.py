@@ -30,7 +30,7 @@ _RANDOMLY_NAMED = ("FORK_JOIN", "SUB_WORKFLOW")
 
 
 class TaskStep(SimpleTask):  # type: ignore[misc]  # the client has no types
-    """A step that a worker runs, as a task of the official client."""
+    """A step that a worker runs, as one of the official client's task objects."""
 
     def __init__(self, task: str, reference: str, inputs: Mapping[str, Any]) -> None:
         super().__init__(task_def_name=task, task_reference_name=reference)
@@ -76,18 +76,18 @@ def new_workflow(
     owner_email: str | None = None,
     description: str | None = None,
 ) -> ConductorWorkflow:
-    """Return an empty workflow for the official client, without a server.  Add steps with `>>`."""
+    """Return an empty workflow object of the official client.  It needs no server.  Add steps with `>>`."""
     made = ConductorWorkflow(executor=None, name=name, version=version, description=description)
     return made if owner_email is None else made.owner_email(owner_email)
 
 
 def is_step(found: object) -> bool:
-    """Return whether an object is a step of the official client."""
+    """Return whether an object is one of the official client's step objects."""
     return isinstance(found, TaskInterface)
 
 
 def is_workflow(found: object) -> bool:
-    """Return whether an object is a workflow of the official client."""
+    """Return whether an object is one of the official client's workflow objects."""
     return isinstance(found, ConductorWorkflow)
 
 

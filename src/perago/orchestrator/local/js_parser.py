@@ -154,7 +154,7 @@ class _Parser:
         self._in_function = 0
 
     def block_until(self, closing: str) -> Block:
-        """Parse statements up to and including `closing`, or to the end of the script if it is empty."""
+        """Parse statements up to and including `closing`, or to the end of the script if `closing` is empty."""
         statements: list[Node] = []
         while self._next.text != closing or (not closing and self._next.kind != "end"):
             if not self._take(";"):

@@ -105,7 +105,7 @@ class LocalOrchestrator:
             waited += step
 
     def queued_task_names(self, task_names: Sequence[str]) -> Sequence[str]:
-        """Return all names: here, a poll that finds nothing costs no more than this call would."""
+        """Return all the names, because in this orchestrator a poll that finds nothing costs no more than a check."""
         return task_names
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
@@ -150,7 +150,7 @@ class LocalOrchestrator:
                 )
 
     def may_be_overwritten(self, attempt: Attempt, *, left_behind: bool) -> bool:
-        """Return False: an update here is one transaction, so no earlier update can still overwrite a result."""
+        """Return False: every update is one transaction, so no earlier update can still overwrite a result."""
         del attempt, left_behind
         return False
 
@@ -206,20 +206,20 @@ class LocalOrchestrator:
         return None if body is None else json.loads(body)
 
     def workflow_versions(self) -> Mapping[str, Sequence[int]]:
-        """Return the versions of every registered workflow, by name."""
+        """Return a mapping from the name of every registered workflow to its versions."""
         with self._store.reading() as connection:
             return workflow_versions(connection)
 
     # Workflows.
 
     def start_workflow(self, name: str, *, version: int | None = None, input: Json) -> str:
-        """Start a workflow, by default its newest version, and return its id."""
+        """Start a workflow, by default in its newest version, and return the new run's id."""
         with self._store.writing() as connection:
             body = workflow_body(connection, name, version)
             definition = parse_workflow(body)
             taskdefs = registered_taskdefs(connection, definition)
             env = self._env()
-            # As in Conductor, a non-empty input is filled up from the template, but an empty one is not.
+            # As in Conductor, a non-empty input is completed from the template, but an empty one is not.
             filled = {**definition.input_template, **input} if input else {}
             run = Run(env.new_id(), definition, parse_rules(taskdefs), filled, env.now)
             insert_run(connection, run, body, taskdefs)
@@ -228,12 +228,15 @@ class LocalOrchestrator:
         return run.id
 
     def recording(self, workflow_id: str, reference: str) -> Recording:
-        """Return a workflow split at a step, so that a new workflow can start from that step."""
+        """Return the recorded tasks of a workflow, divided into those before a step and the rest.
+
+        A new workflow can then start at that step.
+        """
         with self._store.reading() as connection:
             return recording_of(connection, workflow_id, reference)
 
     def start_from(self, recorded: Recording, branches: Branches) -> str:
-        """Start a new workflow at a step of a recorded one, on other branches, and return its id."""
+        """Start a new workflow at the recording's step, on other branches, and return the new workflow's id."""
         with self._store.writing() as connection:
             return start_from(connection, recorded, branches, self._env())
 

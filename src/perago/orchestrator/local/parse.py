@@ -1,7 +1,7 @@
 """Parses workflow JSON in Conductor's own format, or rejects it as a whole.
 
-Everything that the embedded orchestrator cannot run is found here, before anything runs, and is listed by reference in a
-single error.  Fields that matter only to people or listeners are ignored.
+Everything that the embedded orchestrator cannot run is found here, before anything runs, and is listed in a single
+error, with the references of the steps.  Fields that matter only to people or listeners are ignored.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _unsupported_fields(source: Json) -> Iterator[str]:
 
 
 def _diagnostics(definition: WorkflowDefinition) -> Iterator[str]:
-    """Yield errors that Conductor would also reject, or would only discover while the workflow runs."""
+    """Yield the errors that Conductor would also report, or would discover only while the workflow is running."""
     if not definition.top.steps:
         yield "it has no tasks"
     known = Counter(step.reference for step in definition.walk())

@@ -52,7 +52,7 @@ def workflow_body(connection: sqlite3.Connection, name: str, version: int | None
 
 
 def workflow_versions(connection: sqlite3.Connection) -> dict[str, list[int]]:
-    """Return the versions of every workflow, oldest first, by name."""
+    """Return a mapping from the name of every workflow to its versions, oldest first."""
     found: dict[str, list[int]] = {}
     for name, version in connection.execute("SELECT name, version FROM workflow_def ORDER BY name, version"):
         found.setdefault(name, []).append(version)
@@ -179,12 +179,12 @@ def due_runs(connection: sqlite3.Connection, now: float) -> list[str]:
 
 
 def rules_in(row: sqlite3.Row) -> TaskRules:
-    """Return the rules for the task in a row, which must also contain the TaskDefs of its run."""
+    """Return the rules for the task in a database row, which must also contain the TaskDefs of the task's run."""
     return parse_rules(row["taskdefs"]).get(row["name"]) or TaskRules(row["name"])
 
 
 def task_in(row: sqlite3.Row) -> Task:
-    """Return the task in a row."""
+    """Return the task in a database row."""
     values = {column: row[column] for column in _COLUMNS}
     for column in _JSON_COLUMNS:
         values[column] = json.loads(values[column])
@@ -201,7 +201,7 @@ def _value(task: Task, column: str) -> object:
 
 
 def workflow_state(run: Run, definition: Json) -> WorkflowState:
-    """Convert a run, with its tasks in the order in which they were scheduled."""
+    """Convert a run to the port's type, with its tasks in the order in which they were scheduled."""
     return WorkflowState(
         id=run.id,
         status=run.status,

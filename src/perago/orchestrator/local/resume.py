@@ -106,7 +106,10 @@ def _retry_tasks(run: Run, task: Task, env: Env) -> list[Task]:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A workflow split at a step.  `done` contains the tasks before the step, `after` its own and all later ones."""
+    """The recorded tasks of a workflow, for starting a new run at a step.
+
+    `done` contains the tasks of the steps before that step, and `after` those of the step itself and all later ones.
+    """
 
     definition: str
     input: Mapping[str, Any]
@@ -114,11 +117,14 @@ class Recording:
     done: Sequence[Task]
     after: Sequence[Task]
     branches: Branches
-    """The redirected branches, if the workflow itself was started at a step of another workflow."""
+    """The branches to which the workflow was redirected, if it was itself started at a step of another workflow."""
 
 
 def recording_of(connection: sqlite3.Connection, workflow_id: str, reference: str) -> Recording:
-    """Return a workflow split at a step.  Raises `OrchestratorRefused` if no run can start at that step."""
+    """Return the recorded tasks of a workflow, divided into those before a step and the rest.
+
+    Raises `OrchestratorRefused` if no run can start at that step.
+    """
     run = load_run(connection, workflow_id)
     _check(run, reference)
     before = run.definition.before(reference)
@@ -164,7 +170,7 @@ def _check(run: Run, reference: str) -> None:
     if reference not in known:
         hint = did_you_mean(reference, known, otherwise=f"; there are: {listed(known)}")
         raise OrchestratorRefused(f"workflow {definition.name} has no step {reference!r}{hint}")
-    # Of a switch only one list runs, and once, so everything before a step inside it is over.
+    # Only one case of a SWITCH runs, and only once, so everything before a step inside it is over.
     holders = [step for step in definition.holders(reference) if step.shape != "switch"]
     if holders:
         raise OrchestratorRefused(

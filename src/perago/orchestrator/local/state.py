@@ -95,7 +95,7 @@ class Run:
     retried_at: float | None = None
     """The last time at which the run was resumed after it had ended."""
     branches: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """The branch that tasks get instead of the one in the workflow, by repository and by the workflow's branch."""
+    """The branches that tasks get instead of those named in the workflow, by repository and by the original branch."""
     changed: bool = True
 
     @property
@@ -104,7 +104,7 @@ class Run:
         return self.retried_at or self.created
 
     def latest(self, reference: str) -> Task | None:
-        """Return the newest task with a reference, or None."""
+        """Return the newest task with this reference, or None."""
         return next((task for task in reversed(self.tasks) if task.reference == reference), None)
 
     def step(self, task: Task) -> Step:

@@ -128,14 +128,14 @@ def _contradictions(rules: TaskRules) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class TimeOut:
-    """A time-out of a task.  `ends_workflow` depends on the TaskDef's policy."""
+    """A time-out that a task has reached.  `ends_workflow` depends on the TaskDef's policy."""
 
     reason: str
     ends_workflow: bool = False
 
 
 def deadline(task: Task, rules: TaskRules) -> float | None:
-    """Return the time at which the task's next time-out is due if nothing happens, or None if there is none."""
+    """Return the time at which the task will time out unless something else happens first, or None if it never will."""
     return min((due for due, _ in _limits(task, rules)), default=None)
 
 

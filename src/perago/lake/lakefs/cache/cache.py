@@ -13,17 +13,17 @@ The rules:
 - The total size stays below a limit.  The least recently used objects are evicted first.
 - Any number of threads and processes can share the folder.
 - The cache never makes a transfer fail: an error in the cache is a miss.
-- Only bytes that were read completely and do not match count as damage.  A full disk under the file being written says
-  nothing about the object.
+- Only bytes that were read completely and do not match count as damage.  If the disk is full while an object is being
+  copied out, that says nothing about the object.
 
 Larger files are cloned into the cache if the file system supports it, and small ones are copied if there are only a
 few.  All others are hard-linked, so filling the cache costs almost nothing.  A body that writes to a linked file in
 place changes the cached object.  The next check detects this and drops the object, without reporting damage because the
 mtime has changed.  Objects are always copied out, so the change does not spread.
 
-Large objects are checked by CRC, which takes a fifth of the time of an MD5, as long as the mtime of their file is
-unchanged, and otherwise by MD5.  An object that was not verified when it was added has no CRC until `mark_verified`.
-If it is copied out before that, or after the process died, it is hashed.
+As long as the mtime of its file is unchanged, a large object is checked by CRC, which takes a fifth of the time of an
+MD5.  Otherwise it is checked by MD5.  An object that was not verified when it was added has no CRC until
+`mark_verified` is called.  If it is copied out before that, or if the process died before that, it is hashed.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Cache:
     def settle(self, names: Sequence[str]) -> None:
         """Finish `put_in`: record CRCs, and delete objects whose index entry is gone.
 
-        Another process may have evicted the entry before the file existed. Such a file would never be evicted.
+        Another process may have evicted an entry before its file existed. Such a file would never be evicted itself.
         """
         present = self.present(names)
         for name in set(names) - present:
@@ -247,7 +247,7 @@ class Cache:
             remove(part)
 
     def reserve(self, sizes: Mapping[str, int]) -> set[str]:
-        """Make room for objects, given as sizes by name, by evicting others. Returns the names that fit."""
+        """Make room for new objects by evicting others. `sizes` maps names to sizes. Returns the names that fit."""
         fits: dict[str, int] = {}
         room = self._limit
         for name, size in sizes.items():

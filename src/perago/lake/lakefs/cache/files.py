@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class Unreadable(Exception):
-    """A cached object cannot be read at the moment. This says nothing about its bytes."""
+    """Raised if a cached object cannot be read at the moment. This says nothing about its bytes."""
 
 
 class Check(Protocol):
@@ -145,7 +145,10 @@ def create(path: str) -> int:
 
 
 def files_in(*folders: Path) -> Iterator[tuple[str, int, int]]:
-    """Yield the name, size and mtime of every file below these folders, except unfinished files (`.…`)."""
+    """Yield the name, size and mtime of every file below these folders.
+
+    Unfinished files, whose names start with a dot, are skipped.
+    """
     for top in folders:
         for folder, _, names in os.walk(top):
             for name in names:
@@ -198,8 +201,9 @@ def is_whole(note: BinaryIO) -> bool:
 def add_file(file: str, path: str, size: int, *, few: bool = False) -> bool:
     """Add a file to the cache as `path`. Returns False if `path` already exists.
 
-    A large file is cloned if the file system supports it, and a small one is copied if there are `few`.  Later writes
-    to the original do not reach the cache then.  Other files are hard-linked, because copies would take time and space.
+    A large file is cloned if the file system supports it, and a small one is copied if `few` is set.  In both cases,
+    later writes to the original do not reach the cache.  Other files are hard-linked if possible, because copies would
+    take time and space.
     """
     if os.path.exists(path):
         return False
@@ -283,7 +287,7 @@ class UnverifiedCopy:
     copy: int
 
     def verify(self, check_cancelled: CheckCancelled) -> None:
-        """Verify that the copy was made from intact bytes. Raises `LakeError`, and drops the cached object, if not."""
+        """Verify that the copy was made from intact bytes. If not, drops the cached object and raises `LakeError`."""
         known = self.known
         if _crc(self.copy, known.size, check_cancelled) == known.crc:
             return

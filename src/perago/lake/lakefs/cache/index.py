@@ -50,7 +50,7 @@ os.register_at_fork(after_in_child=_reset_lock)
 
 
 class Index:
-    """An index file, used by one thread per process at a time. `on_disk` yields the files to rebuild it from."""
+    """An index file. Only one thread per process uses it at a time. `on_disk` yields the files to rebuild it from."""
 
     def __init__(self, path: Path, on_disk: Callable[[], Iterable[Row]]) -> None:
         self.path = path

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def for_each(items: Sequence[T], work: Callable[[T], None], threads: int) -> None:
-    """Run `work` for every item on several threads. Starts no more items after an error, and raises the error."""
+    """Run `work` for every item, on several threads. After an error, starts no further items and raises the error."""
     queue = deque(items)
     errors: list[BaseException] = []
 

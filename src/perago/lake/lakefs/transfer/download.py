@@ -6,8 +6,8 @@ MD5.
 Deferred verification reads a file through a descriptor that was opened before the file was renamed to its target, so
 the body may rename or delete it.  The file's MD5 does not match the object's checksum if the body wrote to the file, if
 the bytes were damaged in transit, if the object was uploaded in parts of an unusual size, or if the checksum is not a
-hash.  A second transfer tells these cases apart, by its MD5 and by its CRC.  The CRC is compared with that of the first
-transfer's bytes on arrival:
+hash.  A second transfer tells these cases apart, by its MD5 and by its CRC, which is compared with the CRC of the bytes
+that arrived in the first transfer:
 
     second transfer's MD5    its CRC              verdict
     matches the checksum     equal to the first   accepted: the body wrote to its file

@@ -55,7 +55,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class HelperThreads:
-    """Threads that help the fetching threads: for ranges of large objects, and for hashing."""
+    """Helper threads for the fetching threads: they fetch ranges of large objects and compute hashes."""
 
     ranges: ThreadPoolExecutor
     hashers: Hashers
@@ -157,7 +157,7 @@ class Fetcher:
 
     def _small(self, file: Download, part: str) -> str:
         size = file.entry.size
-        # Tiny objects do not count towards the budget: even many of them cannot fill the memory.
+        # Tiny objects do not count towards the budget: even many of them cannot exhaust the memory.
         counted = size if size > _TINY else 0
         if counted:
             self._budget.take(counted, wait=True)

@@ -129,7 +129,7 @@ class StreamDigest:
         self._hashing = False
 
     def update(self, piece: Buffer) -> None:
-        """Add the next piece, which must not change afterwards. If a core is idle, returns before hashing it."""
+        """Add the next piece, which must not change afterwards. If a core is idle, does not wait for its hash."""
         self._hashers.add_bytes(len(piece))
         with self._changed:
             if self._deferred_at is None and self._hashers.has_idle_core():

@@ -58,7 +58,10 @@ class StagedObject:
         return location, self._field(answer, "presigned_url")
 
     def complete(self, where: tuple[str, str], etags: list[str], md5: str, size: int) -> None:
-        """Complete a multipart upload, with the MD5 as metadata. If the answer is lost, checks the branch."""
+        """Complete a multipart upload, with the MD5 as metadata.
+
+        If the answer is lost, checks whether the object is on the branch.
+        """
         upload_id, location = where
         request = api.complete_presign_multipart_upload(
             *self._where,
@@ -162,7 +165,7 @@ class PresignedWrites:
     def _send(
         self, request: Callable[[], tuple[str, str]], path: str, data: bytes, md5: str
     ) -> tuple[str, str]:
-        """Send bytes to a URL from `request`, and again to a second one if the store rejects the first.
+        """Send bytes to a URL obtained from `request`, and once more to a new URL if the store rejects the first one.
 
         Returns the ETag and the location.
         """

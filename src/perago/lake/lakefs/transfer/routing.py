@@ -86,7 +86,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PresignSupport:
-    """The server's support for presigned URLs, for single objects and for multipart uploads, and its kind of store."""
+    """The server's kind of store, and its support for presigned URLs: for single objects and for multipart uploads."""
 
     single: bool
     parts: bool

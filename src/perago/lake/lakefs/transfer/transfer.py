@@ -6,7 +6,7 @@
 
 A shared memory budget limits the bytes in memory, whatever the size of a file.  A download is written to a temporary
 file next to its target, and renamed once its size and MD5 are verified.  If the MD5 is left to a `Verification`, only
-the size is checked before.  An upload is rejected if its bytes are not the ones that the caller hashed.
+the size is checked before the rename.  An upload is rejected if its bytes are not the ones that the caller hashed.
 """
 
 from __future__ import annotations
