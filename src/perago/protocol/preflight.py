@@ -7,9 +7,9 @@ argument.  In short:
     A branch either grows, or a relocation removes its head.  So a commit can only be removed after all those above it.
     A commit is only removed by an attempt of the step that signed it.  An unsigned commit can be removed by any attempt
     that started from its parent.
-    So a commit is permanent if its signer is not a step, or if it is a step whose task was accepted, or if it is this
-    step and the commit is not the one that this attempt would relocate.  Everything below a permanent commit is
-    permanent too.
+    So a commit is permanent if its signer is not a step, if its signer is a step whose task was accepted, or if its
+    signer is this step and the commit is not the one that this attempt would relocate.  Everything below a permanent
+    commit is permanent too.
 
     replace              refuse if there is a permanent commit
     supersede, reuse     refuse if a permanent commit is not this step's own, or if there are too many permanent commits

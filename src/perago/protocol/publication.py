@@ -125,7 +125,7 @@ class StagedWorkspace:
     branch: str
     commit: str
     base: str = ""
-    """The commit at which the branch was created."""
+    """The commit at which the staging branch was created."""
     same_actions: bool = False
     """True if the commit is certain to have the same lakeFS actions as `base`.
 

@@ -26,7 +26,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """Return a "did you mean" question to append to an error message, or `otherwise` if no known name is similar."""
+    """Return a "did you mean" question to append to an error message, or `otherwise` if `nearest` finds no name."""
     found = nearest(name, known)
     return otherwise if found is None else f"; did you mean {found!r}?"
 

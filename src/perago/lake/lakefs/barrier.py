@@ -7,7 +7,7 @@ and returns 404, but makes the compare-and-swap of every request in flight fail.
 no source if its source was dropped before.  `perago fence prove` demonstrates this order.
 
 The rule: only a 404 from lakeFS itself confirms the barrier.  Each barrier leaves a sealed staging token on the branch
-until the next commit, so it is sent only when needed.
+until the next commit, so a barrier is sent only when needed.
 """
 
 from __future__ import annotations

@@ -186,7 +186,7 @@ class Levels:
         self._known: Recent[bool] = Recent()
 
     def of(self, repository: str, commit: str) -> FenceLevel:
-        """Return `hard` if the server fences a merge from this commit."""
+        """Return `hard` if the server fences a merge from this commit, else `soft`."""
         fenced = self._carries(repository, commit) and not self._doubt(repository, commit)
         return "hard" if fenced else "soft"
 

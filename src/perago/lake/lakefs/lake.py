@@ -209,9 +209,9 @@ class LakeFSLake(Refs):
         return made
 
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
-        """Return `hard` if the server checks the head for a merge from `ref`.
+        """Return `hard` if the server checks the head for a merge from `ref`, else `soft`.
 
-        It does so if `ref` carries the unmodified fence file and the server runs it.
+        The server checks the head if `ref` carries the unmodified fence file and the server runs that file.
         """
         return self._levels.of(repository, self._commit_id(repository, ref))
 

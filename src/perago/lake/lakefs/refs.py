@@ -24,7 +24,10 @@ _PAGE = 1000
 Page = Callable[[str], Request]
 """A function that returns the request for the page that starts after a name."""
 _SECONDS = 10.0
-"""Timeout for asking the server's version: long enough if lakeFS is starting, not too long if it is not lakeFS."""
+"""Timeout for reading the server's configuration.
+
+It is long enough for a server that is still starting, and not too long if the server is not lakeFS.
+"""
 
 
 class Refs:

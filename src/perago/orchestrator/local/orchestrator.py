@@ -190,7 +190,7 @@ class LocalOrchestrator:
     def register_workflow(self, definition: Json) -> None:
         """Create or update a workflow definition.
 
-        Raises `OrchestratorRefused`, listing everything in the definition that cannot run here.
+        Raises `OrchestratorRefused`, listing everything in the definition that this orchestrator cannot run.
         """
         body = dump_json(definition, "the workflow definition")
         parsed = parse_workflow(body)

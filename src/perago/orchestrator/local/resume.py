@@ -2,7 +2,7 @@
 
 Resuming works like Conductor's `retry`:
 
-    last task with a reference        becomes
+    last task of each reference       becomes
     FAILED, TIMED_OUT, CANCELED ...   a new task with retry count + 1, whatever the TaskDef allows, available at once
     a JOIN or DO_WHILE                the same task, in progress again
     anything else                     unchanged
@@ -10,10 +10,10 @@ Resuming works like Conductor's `retry`:
 Unlike Conductor, resuming restarts a step's total time-out, and evaluates a failed SWITCH again.  (Conductor treats the
 SWITCH as done and skips its cases, and the total time continues to run while nothing is executed.)
 
-To start at a step, the tasks before it are copied, with their results, into a new run, whose expressions read the
-recorded outputs.  The step itself and all later steps run again.  The `workspace` of every task is redirected to the
-new run's branches, but the recording is not changed.  Everything before the step must be over on every path, so a step
-inside a fork or a loop is rejected, and the error names the fork or loop to start from instead.
+To start at a step, `start_from` copies the tasks before it, with their results, into a new run, whose expressions read
+the recorded outputs.  The step itself and all later steps run again.  The `workspace` of every task is redirected to
+the new run's branches, but the recording is not changed.  Everything before the step must be over on every path, so a
+step inside a fork or a loop is rejected, and the error names the fork or loop to start from instead.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Routing:
     def download_direct(self, size: int, *, single_call: bool) -> bool:
         """Return whether an object is read directly from the store.
 
-        `single_call` says that requesting its URL takes a separate lakeFS call.
+        `single_call` is True if requesting its URL takes a separate lakeFS call.
         """
         if self._mode == "auto" and size < _SMALL and single_call:
             return False

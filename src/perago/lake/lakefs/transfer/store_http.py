@@ -97,7 +97,7 @@ class StoreHttp:
     def _answer(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Send a request and yield the answer if it is a success. Otherwise raises one of Perago's errors."""
+        """Send a request and yield the answer if the request succeeds. Otherwise raises one of Perago's errors."""
         self._check_reachable(url)
         try:
             answer = self._send(method, url, headers, body)
