@@ -128,7 +128,7 @@ class Orchestrator(AttemptReporter, Protocol):
         """Take up to `count` tasks, waiting up to `wait_seconds` for the first one."""
 
     def queued_task_names(self, task_names: Sequence[str]) -> Sequence[str]:
-        """Return those of the names for which there may be tasks to poll.  This is a single call, and takes no task.
+        """Return the subset of these names that may have tasks to poll.  This is a single call, which takes no task.
 
         The result is only a hint: callers may poll the other names less often, but must still poll every name.
         """

@@ -113,7 +113,7 @@ def result_refused(error: BaseException) -> Outcome:
 
 
 def describe(error: BaseException) -> str:
-    """Return the reason to report for an error: its message, preceded by the error's type unless it is Perago's own."""
+    """Return the reason to report for an error: its message, preceded by its type unless it is one of Perago's errors."""
     try:
         text = str(error).strip()
     except BaseException:

@@ -129,7 +129,7 @@ class StagedWorkspace:
     same_actions: bool = False
     """True if the commit is certain to have the same lakeFS actions as `base`.
 
-    That is so if only this execution wrote to the branch, and it wrote no actions.
+    This is certain if only this execution wrote to the branch, and it wrote no actions.
     """
 
 

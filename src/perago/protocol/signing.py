@@ -159,6 +159,6 @@ def is_by_attempt(commit: Commit, attempt: Attempt) -> bool:
 def is_publication_of(commit: Commit, staged: StagedWorkspace) -> bool:
     """Return whether publishing `staged` produced `commit`.
 
-    This is so if `commit` is the staged commit itself, or the merge of that commit, wherever the merge landed.
+    That is the case if `commit` is the staged commit itself, or the merge of that commit, wherever the merge landed.
     """
     return staged.commit in (commit.id, commit.metadata.get(STAGING_COMMIT))

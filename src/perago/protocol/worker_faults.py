@@ -24,7 +24,7 @@ from perago.errors import LakeUnauthenticated, LakeUnavailable, TaskExecutionErr
 from perago.protocol.steps import BODY, INPUT
 
 WorkerFault = Literal["keys", "lake", "disk", "descriptors", "executor"]
-"""The kind of fault.
+"""The kind of worker fault.
 
 `executor` means that several executors in a row died before the attempt could start, which only the supervisor can see.
 """

@@ -58,7 +58,7 @@ def find_ancestors(last: str, others: Iterable[str], history: Iterable[Commit]) 
 
 
 def written_by(commit: Commit) -> tuple[str, ...]:
-    """Return the object paths that the step that published a commit may write.
+    """Return the object paths that could be written by the step that published a commit.
 
     Returns an empty tuple if the commit is not a publication.
     """

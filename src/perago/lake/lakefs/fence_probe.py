@@ -1,9 +1,9 @@
-"""Probes whether a lakeFS server runs the fence that its commits carry, and in which order it publishes.
+"""Probes whether a lakeFS server runs the fence that its commits carry, and the order of its publication steps.
 
 The fence file proves nothing about the server: with `actions.enabled: false` it is an object like any other.  So before
 any merge counts as hard, the server must have refused one.  The probe merges a commit that carries the fence into a
-throwaway branch at the same commit, and expects a head that no branch ever has.  This takes three calls.  If the server
-does not check the head, an empty commit lands on the throwaway branch and is dropped with it.
+throwaway branch at the same commit, naming an expected head that no branch ever has.  This takes three calls.  If the
+server does not check the head, an empty commit lands on the throwaway branch and is dropped with it.
 
 The rule: without a proof, no merge is hard.  A proof is valid for the whole server.  A doubt, which is the reason why
 there is no proof, applies to one repository only, since permissions differ.  Both are kept in this process for a

@@ -279,10 +279,7 @@ class LakeFSLake(Refs):
         )
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
-        """Rewrite the record of `branch`, so that every publish request in flight has to start over.
-
-        Its compare-and-swap on the record fails.
-        """
+        """Rewrite the branch's record, so that publish requests in flight fail their compare-and-swap and start over."""
         send_barrier(self._client, self._options, repository, branch, timeout)
 
     def close(self) -> None:
@@ -326,7 +323,7 @@ class LakeFSLake(Refs):
     def _landed_commit(
         self, repository: str, branch: str, wanted: tuple[str, Mapping[str, str]], error: LakeUnavailable
     ) -> str:
-        """Return the head's id if the head is the wanted commit, whose answer was lost.  Otherwise raises `error`."""
+        """Return the head's id if the commit was made and only the answer was lost.  Otherwise raises `error`."""
         try:
             head = self.head(repository, branch)
             ours = (head.message, dict(head.metadata)) == wanted

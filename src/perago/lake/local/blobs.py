@@ -142,7 +142,7 @@ def _report(progress: Progress | None, uploads: Sequence[Upload]) -> None:
 def _in_parallel(call: Callable[[T], None], items: Sequence[T]) -> None:
     """Call a function for every item, on several threads if there are enough items.
 
-    Most of the time is spent waiting for the disk.
+    Threads help, because most of the time is spent waiting for the disk.
     """
     if len(items) < _FEW:
         for item in items:

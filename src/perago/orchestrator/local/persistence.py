@@ -98,7 +98,7 @@ def registered_taskdefs(connection: sqlite3.Connection, definition: WorkflowDefi
 
 
 def renew_taskdefs(connection: sqlite3.Connection, run: Run) -> None:
-    """Replace the TaskDefs that are stored with a run by those that are registered now."""
+    """Update the TaskDefs that are stored with a run to those that are registered now."""
     taskdefs = registered_taskdefs(connection, run.definition)
     connection.execute("UPDATE run SET taskdefs = ? WHERE id = ?", (taskdefs, run.id))
     run.rules = parse_rules(taskdefs)

@@ -28,7 +28,7 @@ _FEW = 4
 _MOST_PAGES = 3
 """The maximum number of pages listed for a batch.
 
-The URLs of sparse objects are requested one by one instead of listing a whole folder."""
+If the objects are sparse, their URLs are requested one by one, so that no whole folder has to be listed."""
 
 
 def needs_single_calls(paths: Sequence[str]) -> bool:
