@@ -113,7 +113,7 @@ def result_refused(error: BaseException) -> Outcome:
 
 
 def describe(error: BaseException) -> str:
-    """Return the reason to report for an error: its message, preceded by its type unless it is one of Perago's errors."""
+    """Return the reason to report for an error: its message, preceded by its type unless it is a Perago error."""
     try:
         text = str(error).strip()
     except BaseException:
