@@ -42,7 +42,7 @@ _handler: Callable[[int], Any] = getattr(sys.modules.get("_signal"), "getsignal"
 
 
 def log_unrestored(what: str) -> None:
-    """Log which state could not be restored, in a process that continues regardless."""
+    """Log that a part of the process state could not be restored. The process continues."""
     log.warning("the task changed %s", what)
 
 

@@ -50,7 +50,7 @@ class Run:
     """Maximum number of its steps that can run at the same time; None if unknown."""
     workflow_file: str = ""
     workflow_digest: str = ""
-    """The file of its workflow, and a digest of the workflow's definition at the start."""
+    """The workflow's file, and a digest of the workflow's definition at the start."""
     from_run: str | None = None
     from_step: str | None = None
     """The run and the step that this run was started from."""

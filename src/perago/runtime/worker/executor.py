@@ -4,7 +4,8 @@
   process that bodies have started, whatever its session.  To find them all, it adopts orphaned descendants.
 - It ignores SIGINT and SIGTERM: terminals and service managers send them to every process, but the supervisor decides
   whether attempts finish.
-- The result of an execution is reported first.  Cleanup follows on a thread, perhaps while the next one already runs.
+- The result of an execution is reported first.  Cleanup follows on a separate thread, possibly while the
+  next execution is already running.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ MOST_WAITING_CLEANUPS = 4
 """Maximum number of ended executions waiting for cleanup.  If there are more, the next attempt has to wait."""
 
 OVERLAP_THREADS = 4
-"""Threads for the concurrent parts of an attempt: revoking, claiming, determining the fence level."""
+"""Number of threads for the concurrent parts of an attempt: revoking, claiming, determining the fence level."""
 
 EXIT_SECONDS = 10.0
 """Time limit for Python's orderly exit."""

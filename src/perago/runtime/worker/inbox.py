@@ -62,7 +62,7 @@ class AttemptOver:
 
 @dataclass(frozen=True, slots=True)
 class ResultDelayed:
-    """A result could not be sent yet.  Says for how long, why, and whether to stop extending the lease."""
+    """A result could not be sent yet.  The message says for how long, why, and whether to stop extending the lease."""
 
     pending: PendingResult
     seconds: float

@@ -88,7 +88,10 @@ class Poller:
             self._inbox.post(PollerEnded(self._pool))
 
     def _poll_all(self, busy: bool) -> bool:
-        """Poll every name once or, after an idle round, only the promising ones.  Returns whether attempts arrived."""
+        """Poll every name once or, after an idle round, only names that may have queued tasks.
+
+        Returns whether attempts arrived.
+        """
         if not self._names:
             # The workflow has no step for this worker.
             self._wait_for_stop()
@@ -127,7 +130,7 @@ class Poller:
             return 0
 
     def _show_life(self) -> None:
-        """Tell the health state that the poller is alive although it does not poll, because no slot is free."""
+        """Tell the health state that the poller is alive, even though it is not polling because no slot is free."""
         for name in self._names:
             self._health_state.note_poll(name)
 
