@@ -51,7 +51,7 @@ class Input:
     params: BaseModel
     raw_params: Mapping[str, Any]
     workspaces: Sequence[Mapping[str, str]] = ()
-    """Normally one entry; several if they are to be joined; none for a task without a workspace."""
+    """Normally one workspace; several if they are to be joined, and none for a task without a workspace."""
 
 
 def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:

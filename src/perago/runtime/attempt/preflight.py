@@ -1,4 +1,6 @@
-"""Preflight: looks at the target branch before the body runs (`protocol/preflight` decides; docs/decisions/0010).
+"""Preflight: inspects the target branch before the body runs.
+
+`protocol/preflight` makes the decision (docs/decisions/0010).
 
 Preflight is skipped if the input commit was the head when the input was read.  Otherwise it usually costs one call, to
 read the head.  The log and the orchestrator are queried only if the head shows commits that might keep the attempt from

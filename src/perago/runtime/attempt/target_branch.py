@@ -124,7 +124,7 @@ class Views:
         """Return whether a publication is valid where it landed.
 
         It is valid on its expected head, and on a parent where the view is the same as at the commit that it was staged
-        on.  The task's own commits are no exception here: a publication that landed on one of them mixes two results.
+        on.  The task's own commits are no exception: a publication that landed on one of them mixes two results.
         """
         if is_in_place(commit):
             return True

@@ -206,9 +206,9 @@ class Transaction:
 
     @contextmanager
     def _verifying(self, place: Place) -> Iterator[None]:
-        """Verify the input after the checks and the body have run in this block.
+        """Run the checks and the body in this block, then verify the input.
 
-        Their result or exception is accepted only then.
+        Their result or exception is accepted only after the verification.
         """
         try:
             yield

@@ -57,8 +57,8 @@ def start_of(
 ) -> Start:
     """Resolve each of the input's refs once, to a full commit id, and choose the commit to start from.
 
-    Raises `TaskInputError` if they cannot be joined.  With `read_branch_first`, a ref that is the branch's head
-    or the head's parent need not be looked up.
+    Raises `TaskInputError` if the workspaces cannot be joined.  With `read_branch_first`, a ref that is the branch's
+    head or the head's parent need not be looked up.
     """
     if (
         read_branch_first

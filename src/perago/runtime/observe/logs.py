@@ -263,7 +263,7 @@ def _install(handlers: Sequence[logging.Handler], level: int) -> Iterator[None]:
 
 
 def fields_of_record(record: logging.LogRecord) -> Fields:
-    """Return the attempt's fields for a record: its own, else those of this thread, else those of the process."""
+    """Return the attempt's fields for a record: from the record, or else from this thread, or else from the process."""
     own = getattr(record, "attempt", None)
     if isinstance(own, Mapping):
         return own
@@ -271,7 +271,7 @@ def fields_of_record(record: logging.LogRecord) -> Fields:
 
 
 def trace_of(record: logging.LogRecord) -> str:
-    """Return a record's traceback: the text sent by another process, else its own, else ""."""
+    """Return a record's traceback: the text sent by another process, or else the record's own, or else ""."""
     if text := getattr(record, "trace", ""):
         return str(text)
     return (

@@ -65,7 +65,7 @@ def preserving_process_state(on_failure: Callable[[str], None] = log_unrestored)
 
 
 def _restore_error(restore: Restore) -> BaseException | None:
-    """Restore a state.  Returns the error if that fails twice, else None."""
+    """Restore a state.  Returns the error if that fails twice, otherwise None."""
     failure: BaseException | None = None
     for _ in range(2):
         try:

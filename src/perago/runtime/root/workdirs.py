@@ -139,7 +139,7 @@ def make_workdir(root: Path, name: WorkdirName, marker: str) -> None:
 
 
 def remove_workdir(root: Path, name: WorkdirName) -> None:
-    """Remove the workdir of an execution, under whichever of its names it exists."""
+    """Remove an execution's workdir, whichever of its names it has now."""
     remove_tree(root / name.making)
     put_away(root / name.working, root / name.removing)
 

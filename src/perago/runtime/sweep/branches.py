@@ -90,8 +90,8 @@ class Owners:
     def status(self, owner: InternalBranch) -> str | None:
         """Return the status of the owner's task.
 
-        If no orchestrator knows the task, returns "not found" if `complete`, else None.  Raises `OrchestratorUnavailable` if
-        an orchestrator cannot answer.
+        If no orchestrator knows the task, returns "not found" if `complete` is True, and None otherwise.  Raises
+        `OrchestratorUnavailable` if an orchestrator cannot answer.
         """
         # A slug replaces an id that cannot be part of a branch name; no orchestrator knows a task by its slug.
         if owner.task_id.startswith("_"):

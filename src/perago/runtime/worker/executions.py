@@ -1,4 +1,4 @@
-"""Attempts in flight.  From poll to end, each is an execution with a lease, a task log and events.
+"""Attempts in flight.  From its poll to its end, each one is an execution with a lease, a task log and events.
 
 The task log of every execution ends with the user traceback, if any, and the record that `perago show` reads:
 

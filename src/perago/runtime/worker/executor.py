@@ -72,7 +72,7 @@ _spawn = multiprocessing.get_context("spawn")
 
 
 def no_observer(_step: str) -> None:
-    """Ignore the step; the default observer."""
+    """Ignore the step.  This is the default observer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class ExecutorSpec:
 
 
 def new_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> SpawnProcess:
-    """Return an executor process that is not started yet."""
+    """Return an executor process that has not been started yet."""
     return _spawn.Process(
         target=run_executor, args=(spec, number, pipe, output), name=f"perago-executor-{number}"
     )
@@ -308,7 +308,7 @@ class _Cleaner:
         self._thread.join()
 
     def put(self, cleanup: _Cleanup) -> None:
-        """Queue a cleanup; cleanups run in order."""
+        """Queue a cleanup.  Cleanups run in the order in which they were queued."""
         self._waiting.put(cleanup)
 
     def _run(self) -> None:

@@ -60,7 +60,7 @@ class DeadExecutorCleanup:
         self.drop_claim(claim)
 
     def remove_workdir(self, execution: Execution) -> None:
-        """Remove the workdir of an execution.  Failures are logged."""
+        """Remove an execution's workdir.  Failures are logged."""
         try:
             remove_workdir(self.root, workdir_name(execution.attempt.task_id, execution.id))
         except OSError as error:

@@ -134,7 +134,7 @@ class Link(Protocol):
     """The connection to one executor, from its start to its exit."""
 
     def send(self, request: Request) -> None:
-        """Send a request.  Raises if it cannot be pickled; does nothing if the executor is gone."""
+        """Send a request.  Raises if the request cannot be pickled, and does nothing if the executor is gone."""
 
     def kill(self) -> None:
         """Kill the executor and everything it has started, without waiting."""

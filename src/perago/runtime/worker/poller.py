@@ -107,7 +107,10 @@ class Poller:
         return found > 0
 
     def _names_to_poll(self) -> list[str]:
-        """Wait for the next round and a free slot, then return the name whose turn it is and names with queued tasks."""
+        """Wait for the next round and a free slot, then return the names to poll.
+
+        These are the name whose turn it is and the names that have queued tasks.
+        """
         self._wait_for_stop(ROUND_SECONDS)
         if self._wait_for_room() <= 0:
             return []

@@ -1,8 +1,8 @@
 """The supervisor: polls, hands attempts to executors, extends their leases and sends their results.
 
 All decisions are made on one thread, which handles the messages in its inbox one at a time.  Other threads (pollers,
-executors' listeners, leases, the result sender) only post messages.  So nothing here needs a lock, and the thread waits
-only for the next message: a slot's backoff, a slow server or the removal of many files never blocks it.
+executors' listeners, leases, the result sender) only post messages.  So no lock is needed, and the thread waits only
+for the next message: a slot's backoff, a slow server or the removal of many files never blocks it.
 
     polled ─▶ waiting ─▶ busy slot ─▶ ended ─▶ outbox, result sender ─▶ accepted, lease let go
                             ├──▶ died ─▶ FAILED with the reason, the same way
