@@ -24,10 +24,10 @@ _MOST_OBJECTS = 10_000
 def suggesting_existing_names(
     lake: ReadableLake, repository: str, ref: str, *, remedy: tuple[str, str] | None = None
 ) -> Iterator[None]:
-    """Make a `LakeNotFound` that is raised in this block say what is missing and what exists.
+    """Replace a `LakeNotFound` raised in this block with one that says what is missing and what exists.
 
-    The block contains calls about one ref in one repository.  `remedy` has the commands that create the repository and
-    the ref.
+    The block contains calls about one ref in one repository.  `remedy` is a pair of commands: one creates the
+    repository, the other the ref.
     """
     try:
         yield

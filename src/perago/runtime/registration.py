@@ -22,7 +22,7 @@ from perago.workflow.model.requirements import task_names, version_of
 Action = Literal["create", "update", "keep"]
 
 _KEPT = ("createTime", "createdBy")
-"""Fields that an update on Conductor would otherwise lose."""
+"""Fields that Conductor would otherwise lose in an update."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Starts a registered workflow and follows it.
 
 Everything is looked up and checked before the one call that starts the workflow, and that call names the version that
-was checked.  Steps are run by workers, not here.
+was checked.  The steps are run by workers, not by this process.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def ask_once(ask: Callable[[], AttemptSnapshot]) -> AttemptSnapshot:
 
 
 def clean_up_now(cleanup: ExitStack) -> None:
-    """Drop staging and workdir before the transaction returns."""
+    """Drop the staging branches and the workdir before the transaction returns."""
     cleanup.close()
 
 

@@ -51,7 +51,7 @@ class Input:
     params: BaseModel
     raw_params: Mapping[str, Any]
     workspaces: Sequence[Mapping[str, str]] = ()
-    """Normally one entry; several if they are to be joined; none for a task without a workspace."""
+    """Normally one workspace; several if they are to be joined, and none for a task without a workspace."""
 
 
 def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
@@ -74,7 +74,7 @@ def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
 
 
 def given_workspaces(given: Any) -> Sequence[Any]:
-    """Return the workspaces in an input, which may be a single one or a list.  They are not validated."""
+    """Return an input's workspaces without validating them.  The input may contain a single workspace or a list."""
     return given if isinstance(given, list) else (given,)
 
 

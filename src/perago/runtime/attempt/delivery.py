@@ -40,7 +40,7 @@ def send(orchestrator: AttemptReporter, pending: PendingResult, *, worker_id: st
 
 
 def finish(lake: StagingLake, delivery: DeliveryResult) -> DeliveryResult:
-    """Drop the claim once the result has been answered or given up.  Returns `delivery`."""
+    """Drop the claim after the orchestrator has answered or the result was given up.  Returns `delivery`."""
     drop_claim(lake, delivery.pending)
     return delivery
 
@@ -53,7 +53,7 @@ def give_up_on(lake: StagingLake, pending: PendingResult, why: str) -> DeliveryR
 def drop_claim(lake: StagingLake, pending: PendingResult) -> None:
     """Drop the result's claim, if it carries one.
 
-    A result whose publish may still be in flight carries no claim, so that the claim stays.
+    If a publish may still be in flight, the result carries no claim, so the claim branch is kept.
     """
     if pending.claim is not None:
         drop_quietly(lake, pending.claim.repository, pending.claim.branch)

@@ -1,9 +1,9 @@
 """Lists the view of one commit, root by root.
 
 Nothing outside the view is listed, except for a hint about an empty prefix, which names the existing folders.  If the
-view is only a part of the prefix, not even a hint looks outside it.  A root may be a file, a folder or missing, and may
-be something else at the next commit.  So both are requested: the object with exactly that name, and the objects below
-it.  `plays` never matches `plays-old/`.
+view is only a part of the prefix, the hint does not look outside the view either.  A root may be a file, a folder or
+missing, and may be something else at the next commit.  So two requests are made: for the object with exactly that name,
+and for the objects below it.  `plays` never matches `plays-old/`.
 
 An empty prefix or view is not an error: the task may be the first to write there.  But if an attempt fails because
 files are missing, `with_missing_files_hint` adds a hint to the reason.  If the lake fails or is slow to answer, the
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 HINT_TIMEOUT_SECONDS = 5.0
-"""Maximum wait for the hint, in seconds.  It delays the result of a failed attempt."""
+"""Maximum wait for the hint, in seconds.  The wait delays the result of a failed attempt."""
 _SPARK_HAS_NO_FILES = "PATH_NOT_FOUND"
 
 
@@ -40,9 +40,9 @@ class Listing:
 
     files: FileStates
     differing_checksums: FileStates = field(default_factory=FileStates)
-    """Listed states of objects whose listed checksum differs from that of their bytes.
+    """The states, as listed, of objects whose listed checksum is not the checksum of their bytes.
 
-    `files` has the checksum of the bytes.
+    In `files`, these objects have the checksum of their bytes.
     """
 
     def correct(self, path: str, checksum: str) -> None:

@@ -55,7 +55,7 @@ class ExecutionTrace:
             raise
 
     def forget_trace(self) -> None:
-        """Discard the user traceback because another error ends the attempt."""
+        """Discard the user traceback because a different error ends the attempt."""
         self.seen = replace(self.seen, trace=())
 
     def check(self, phase: Phase, checks: Sequence[Check], tree: Tree, params: BaseModel) -> None:

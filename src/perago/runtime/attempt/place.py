@@ -7,8 +7,8 @@ kinds:
     direct           the body reads and writes the staging branch itself; no data passes through this process
 
 A place never creates a branch, makes a commit or moves anything.  It only says what the view should contain and where
-the bytes are.  The attempt fails here, before anything is staged, if a file outside the task's `writes` was added,
-changed or deleted, or if a file stores absolute paths.  The reason names the files.
+the bytes are.  A place makes the attempt fail, before anything is staged, if a file outside the task's `writes` was
+added, changed or deleted, or if a file stores absolute paths.  The reason names the files.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def check_writes(changes: Changes, view: View) -> None:
 
 
 def outside_writes(paths: Sequence[str], view: View, more: str = "") -> PostGuardrailViolation:
-    """Return the error for these paths.
+    """Return the error for changed paths that the task may not change.
 
     The error names the first few and says how many others there are.  `more` replaces that number if it is unknown.
     """
@@ -94,14 +94,14 @@ class PlaceRequest:
 class Place(Protocol):
     """The place where one execution's body works.
 
-    Its methods are called in the order in which they are listed here.
+    The methods are called in the order in which they are defined below.
     """
 
     on_branch: bool
     """True if the body works on the staging branch, which is then created before `fill`."""
 
     def fill(self) -> None:
-        """Provide the input.  Parts of it may not have been verified yet."""
+        """Provide the input.  Parts of it may still be unverified on return."""
 
     def at_work(self) -> AbstractContextManager[None]:
         """Return a context manager for running the checks and the body.
@@ -123,7 +123,7 @@ class Place(Protocol):
         """Return the view as the body left it.  Raises `PostGuardrailViolation` for a change outside `writes`."""
 
     def tidy_up(self, result: Result) -> None:
-        """Remove everything that must not be staged from the result's source.  Called after the attempt fence."""
+        """Remove from the result's source everything that must not be staged.  Called after the attempt fence."""
 
 
 OpenPlace = Callable[[PlaceRequest], Place]

@@ -1,4 +1,6 @@
-"""Preflight: looks at the target branch before the body runs (`protocol/preflight` decides; docs/decisions/0010).
+"""Preflight: inspects the target branch before the body runs.
+
+`protocol/preflight` makes the decision (docs/decisions/0010).
 
 Preflight is skipped if the input commit was the head when the input was read.  Otherwise it usually costs one call, to
 read the head.  The log and the orchestrator are queried only if the head shows commits that might keep the attempt from
@@ -44,7 +46,7 @@ def read_before_body(lake: ReadableLake, workspace: Workspace) -> TargetBranch |
 def preflight_failure(
     publisher: Publisher, target: TargetBranch | None, orchestrator: AttemptReporter
 ) -> str | None:
-    """Return why no future head could let this attempt publish, or None."""
+    """Return why this attempt can never publish, whatever the head becomes.  Returns None if it might."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     if target is None or target.head.id == workspace.ref:
         return None
@@ -59,7 +61,10 @@ def preflight_failure(
 def _with_advance_effect(
     publisher: Publisher, target: TargetBranch, accepted: frozenset[str]
 ) -> TargetBranch:
-    """Return the branch with the effect of others' permanent commits added, or unchanged if the effect is unknown."""
+    """Return the branch with `advance_effect` set: how others' permanent commits affect this attempt.
+
+    Returns the branch unchanged if that is unknown.
+    """
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     kept = permanent_commits(attempt, workspace, target, publisher.policy, accepted)
     if kept is None:
@@ -76,7 +81,7 @@ def _with_advance_effect(
 def _completed_task_of_other_step(
     orchestrator: AttemptReporter, attempt: Attempt, target: TargetBranch
 ) -> frozenset[str]:
-    """Return a set with the id of the task that made the newest commit by another step.
+    """Return the id of the task that made the newest commit by another step, as a set.
 
     The set is empty unless that task is COMPLETED and so will never run again.
     """

@@ -17,7 +17,7 @@ from perago.runtime.attempt.listing import Listing
 
 @dataclass(frozen=True, slots=True)
 class OnBranch:
-    """The staging branch that already contains a result's bytes, uncommitted."""
+    """A staging branch that already contains the result's bytes, as uncommitted changes."""
 
     name: str
 
@@ -37,7 +37,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The ref for the output.
+    """No further step: `ref` goes into the output.
 
     `recorded` is the recorded result if an earlier publication of the same work was reused.
     """

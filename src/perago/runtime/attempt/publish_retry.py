@@ -1,8 +1,8 @@
 """Retries of one execution's publish call, and the delays between them.
 
-On lakeFS the start of every merge breaks the swaps in flight, so publishers that retry at once would keep each other
-from landing.  A delay is therefore random and at least as long as the last merge took, and its upper limit doubles with
-each of the first four tries.
+On lakeFS, every merge that starts makes the merges in flight fail their compare-and-swap, so publishers that retry
+immediately would keep each other from landing.  A delay is therefore random and at least as long as the last merge
+took, and its upper limit doubles with each of the first four tries.
 
 All tries and delays together take no longer than the merge timeout.  The number of tries is not limited.
 """
@@ -32,7 +32,7 @@ class Timing:
 
 @dataclass(slots=True)
 class PublishRetry:
-    """Counts one execution's publish calls and limits their time.  `timeout` applies to all of them together."""
+    """Counts one execution's publish calls and limits their total time to `timeout`."""
 
     timeout: float
     timing: Timing
@@ -42,7 +42,7 @@ class PublishRetry:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds left until the timeout, which starts with the first try."""
+        """Seconds left until the timeout, which is counted from the first try."""
         return self.timeout if self._ends is None else max(0.0, self._ends - self.timing.clock())
 
     @contextmanager

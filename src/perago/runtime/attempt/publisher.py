@@ -3,12 +3,13 @@
 `decide` reads the head and returns the next step; `execute` makes the one call that moves the branch.  The transaction
 checks the attempt fence between the two.  That call has three outcomes: landed, refused, unknown (`settle`).
 
-On a lake that has been seen to compare the head with the expected one, an attempt that began at the head does not read
-it again: the merge expects A, and the lake refuses it if the head has moved.  Only then is the head read.
+Some lakes have been seen to compare the head with the expected one themselves.  There, an attempt that began at the
+head does not read the head again: its merge expects the input commit, and the lake refuses the merge if the head has
+moved.  Only after such a refusal is the head read.
 
-After a publish is refused because the head moved, the publisher decides again from the new head, if the head had not
-been read or the task rebases.  It does so only after the lake itself has said that nothing was published, so two tries
-of one attempt can never both land.
+If a publish is refused because the head moved, and the head had not been read or the task rebases, the publisher
+decides again from the new head.  It does so only after the lake itself has said that nothing was published, so two
+tries of one attempt can never both land.
 """
 
 from __future__ import annotations
@@ -109,8 +110,8 @@ class Publisher:
         """Return an earlier publication of the same work that is still on the branch, or None.
 
         The same work means the same step, task version, params, input commit and view.  The publication must be the
-        head or, for a task that rebases, any commit since A after which the view has not changed.  The caller must
-        check the attempt fence before using it.
+        head or, for a task that rebases, any commit since the input commit after which the view has not changed.  The
+        caller must check the attempt fence before using it.
         """
         if not self.records_results or target is None:
             return None
@@ -191,11 +192,11 @@ class Publisher:
     # --- parts of a decision ---------------------------------------------------------------------------------
 
     def _target(self, level: Future[FenceLevel] | None) -> TargetBranch:
-        """Return the current state of the branch, or its state before the body if the lake will compare heads itself.
+        """Return the branch's current state, or its state from before the body if the lake itself compares heads.
 
         The earlier state is used only once, only on a lake that has been seen to compare heads (`fence_level`), and not
         for a task that rebases: when many tasks publish to one branch, merging onto an old head is usually refused, and
-        it hinders the other publishers.
+        such a merge hinders the other publishers.
         """
         before, self.at_head = self.at_head, None
         self._head_not_read = before is not None and not self.rebases and _is_hard(level)
@@ -259,7 +260,7 @@ class Publisher:
         """Return a publication that makes this one unnecessary, or None.
 
         That is either a publication by an earlier try of this execution, or an earlier publication of the same work.
-        Raises `LostToTwin` if this execution has already made a try and a twin's publication is on the branch.
+        Raises `LostToTwin` if this execution has already tried to publish and a twin's publication is on the branch.
         """
         if self.tries.count and (made := self._settlement.by_this_attempt(target.advance)) is not None:
             # The lake refused every try so far.  If one was published nevertheless, use that publication.
@@ -329,7 +330,7 @@ class Publisher:
         return Published(landed.id)
 
     def _head_moved(self, moved: HeadMoved) -> Published | RetryAfter:
-        """Return a `RetryAfter`, if the head had not been read or the task may publish onto another head.
+        """Return a `RetryAfter` if the head had not been read, or if the task may publish onto another head in time.
 
         Otherwise handle the publish as refused.
         """
@@ -345,7 +346,7 @@ class Publisher:
         return RetryAfter(pause)
 
     def _refused(self, cause: LakeError) -> Published:
-        """Return an earlier publication of the same work, if it is on the branch.
+        """Return an earlier publication of the same work if there is one on the branch.
 
         Otherwise raise `LostToTwin` if a twin was first, or `PublishFenceError` if the fence held.
         """

@@ -1,6 +1,6 @@
-"""Revokes dead attempts of a step: drops their stagings, stops publish requests in flight, and drops their claims.
+"""Revokes a step's dead attempts: drops their staging branches, stops their publish requests, and drops their claims.
 
-    list branches → check that this attempt is current → drop stagings → barrier → drop claims
+    list branches → check that this attempt is current → drop staging branches → barrier → drop claims
 
 A step has one current attempt.  So if this one is current *after* the branches were listed, every other attempt with a
 branch in that list is over for good.  Clocks do not decide this: scheduled times come from the orchestrator's wall

@@ -1,9 +1,9 @@
 """Settles a publish: reads the branch back if the answer alone does not show how the call ended.
 
-    landed    on the expected head, according to the lake; on any other commit, the publication is valid only if the
-              task rebases and its view is the same there
-    refused   the commits since A show whether a twin was first or the fence held
-    unknown   drop staging → barrier → read the branch; only then can the request no longer land
+    landed    on the expected head, the publication is valid; on any other commit, it is valid only if the task rebases
+              and its view is the same there
+    refused   the commits since the input commit show whether a twin was first or the fence held
+    unknown   drop the staging branch → barrier → read the branch; only then can the request no longer land
 
 Nothing is guessed and nothing is rolled back.  The claim of an unknown publish is kept, because the request may still
 land until the barrier is confirmed.

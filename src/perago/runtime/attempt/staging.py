@@ -1,4 +1,4 @@
-"""Creates the staging branches of one execution, fills them with its result, and signs and commits them.
+"""Creates one execution's staging branches, writes its result to them, and makes signed commits there.
 
 Every branch is registered for cleanup before it is created, so that no exit path leaves one behind.  Staging never
 moves the target branch.
@@ -51,7 +51,7 @@ class Staging:
     def branch_at_input(self) -> str:
         """Return a branch whose head is the input commit.
 
-        It is the branch that the body worked on, with nothing committed, or else a new one.
+        If the body worked on a branch, returns that branch, which has no commits yet.  Otherwise creates a new branch.
         """
         ref = self.signature.workspace.ref
         return name if (name := self._name(ref)) in self._created else self.new_branch(ref)

@@ -1,6 +1,7 @@
 """Reads the target branch for a decision, and compares the task's view between its commits.
 
-Only as much history is read as the decision needs.  In the usual case, where the head is A, that takes one call.
+Only as much history is read as the decision needs.  In the usual case, where the head is the input commit, that takes
+one call.
 
 The lake does the comparison, object by object.  lakeFS's actions are not data and belong to no view, so they are
 compared separately.  Changed actions do not cause a publish to be refused, but a result staged before the change must
@@ -55,7 +56,7 @@ def read_history(lake: ReadableLake, workspace: Workspace) -> TargetBranch:
 
 
 def _gates(lake: ReadableLake, workspace: Workspace, head: Commit) -> Sequence[str]:
-    """Return the gates that a relocation would bypass.
+    """Return the users' pre-merge actions that a relocation would bypass.
 
     The staged commit has the actions of the input commit, and the head may have added others.
     """
@@ -102,7 +103,7 @@ class Views:
     workspace: Workspace
 
     def with_advance_effect(self, attempt: Attempt, target: TargetBranch) -> TargetBranch:
-        """Return the branch with the effect that others' commits since the input commit have on this attempt."""
+        """Return the branch with `advance_effect` set: the effect of others' commits since the input commit."""
         others = len(target.advance) > len(own_commits(attempt, target.advance))
         if target.reached != "input" or not others:
             return target
@@ -123,7 +124,7 @@ class Views:
         """Return whether a publication is valid where it landed.
 
         It is valid on its expected head, and on a parent where the view is the same as at the commit that it was staged
-        on.  The task's own commits are no exception here: a publication that landed on one of them mixes two results.
+        on.  The task's own commits are no exception: a publication that landed on one of them mixes two results.
         """
         if is_in_place(commit):
             return True

@@ -4,15 +4,15 @@
     validate result → post checks → verify download → list changes → attempt fence → (changed: stage) + claim →
     read head, decide → attempt fence → publish or settle → hand over the output → drop staging → drop workdir
 
-Large files may still be verified while the checks and the body run.  Neither their results nor their failures are
-accepted before verification has finished: bytes damaged in transit end the attempt as a failure of the lake, whatever
-the body did with them.
+The verification of large files may continue while the checks and the body run.  Neither a result nor a failure of the
+checks or the body is accepted before verification has finished: bytes damaged in transit end the attempt as a failure
+of the lake, whatever the body did with them.
 
-Revoke and preflight may overlap with the download, and claiming may overlap with staging.  Each finishes before the
-next step.  Preflight never permits anything, but may end an attempt before its body runs.  It is skipped if the attempt
-began at the head.  In that case the head is not read for the decision either, if the lake itself compares heads while
-merging (`publisher`).  The output is handed over as soon as the publication is settled, before cleanup.  The claim
-outlives the transaction: the result sender drops it after Conductor has answered.
+Revoke and preflight may overlap with the download, and claiming may overlap with staging.  All of these finish before
+the next step begins.  Preflight never permits anything, but may end an attempt before its body runs.  It is skipped if
+the attempt began at the head.  In that case the head is not read for the decision either, if the lake itself compares
+heads while merging (`publisher`).  The output is handed over as soon as the publication is settled, before cleanup.
+The claim outlives the transaction: the result sender drops it after Conductor has answered.
 """
 
 from __future__ import annotations
@@ -206,9 +206,9 @@ class Transaction:
 
     @contextmanager
     def _verifying(self, place: Place) -> Iterator[None]:
-        """Verify the input after the checks and the body have run in this block.
+        """Run the checks and the body in this block, then verify the input.
 
-        Their result or exception is accepted only then.
+        Their result or exception is accepted only after the verification.
         """
         try:
             yield
@@ -297,7 +297,8 @@ class Transaction:
     def _move(self, publisher: Publisher, move: Move) -> Published | RetryAfter:
         """Move the branch.
 
-        The caller has just checked the attempt fence.  It is checked again here after every other call.
+        The caller has just checked the attempt fence.  It is checked again after tagging, and before an earlier
+        publication is reused.
         """
         if isinstance(move, RelocatePlan):
             # Tag only after the fence: a stale attempt must not leave a tag for a replacement that never happened.

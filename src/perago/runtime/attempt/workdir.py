@@ -1,4 +1,4 @@
-"""The workdir: an execution's private folder with its view of one commit, which is the whole prefix or part of it.
+"""The workdir: an execution's private folder.  It contains the view of one commit: the whole prefix or a part of it.
 
 - It is below the workspace root and has mode 0700.  Its name contains the task id and the execution id, so no execution
   ever sees another one's folder, even within the same attempt.
@@ -71,7 +71,7 @@ class Workdir:
         now: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Workdir:
-        """Create the folder of one execution, with its marker."""
+        """Create one execution's folder, with its marker."""
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         marker = {
             "attempt": {
@@ -182,9 +182,9 @@ class Workdir:
             self._index_ns = self._file_clock()
 
     def _file_clock(self) -> int:
-        """Return the time of the file system's clock.
+        """Return the current time on the file system's clock.
 
-        File times advance with its ticks, not with those of Python's clock.
+        File times advance with the ticks of that clock, not with those of Python's clock.
         """
         os.utime(self.path / MARKER)
         self._marker = _stat(os.stat(self.path / MARKER))

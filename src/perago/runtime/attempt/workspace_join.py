@@ -1,4 +1,7 @@
-"""Chooses an attempt's input commit: its workspace's commit or, if it joins several, the last one on the branch.
+"""Chooses an attempt's input commit.
+
+This is its workspace's commit or, if several workspaces are joined, the one of their commits that comes last on the
+branch.
 
 The choice depends only on the commits in the input, so every retry starts from the same one.  Workspaces that cannot be
 joined are an input error, which no retry can fix.
@@ -33,7 +36,10 @@ _FULL_ID = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The workspace that an attempt starts from, also in the input's spelling, which the output uses."""
+    """The workspace that an attempt starts from.
+
+    `given` is the same workspace as it appears in the input.  The output uses the same field names.
+    """
 
     workspace: Workspace
     given: Mapping[str, str]
@@ -49,10 +55,10 @@ def start_of(
     *,
     read_branch_first: bool = False,
 ) -> Start:
-    """Resolve the input's refs to full commit ids, once, and choose the one to start from.
+    """Resolve each of the input's refs once, to a full commit id, and choose the commit to start from.
 
-    Raises `TaskInputError` if they cannot be joined.  With `read_branch_first`, a ref that is the branch's head
-    or the head's parent need not be looked up.
+    Raises `TaskInputError` if the workspaces cannot be joined.  With `read_branch_first`, a ref that is the branch's
+    head or the head's parent need not be looked up.
     """
     if (
         read_branch_first
@@ -115,7 +121,10 @@ class _Join:
         return found.last
 
     def _search_ancestors(self) -> AncestorSearch:
-        """Return the search result for the commit whose history contains all the others, or else most of them."""
+        """Search for the commit whose history contains all the others.
+
+        Returns the search from that commit, or else the one that misses the fewest of the others.
+        """
         ids = {commit.id for commit in self.commits}
         searched: list[AncestorSearch] = []
         for commit in candidates(self.commits):

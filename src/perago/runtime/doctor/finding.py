@@ -30,7 +30,7 @@ class Finding:
     remedy: str = ""
 
     def masked(self, mask: Masker) -> Finding:
-        """Return the finding on one line and with its secrets masked, because it may quote a server."""
+        """Return the finding on a single line, with secrets masked, because it may quote a server."""
         return replace(self, says=_line(mask(self.says)), remedy=_line(mask(self.remedy)))
 
 
@@ -44,7 +44,7 @@ def _line(text: str) -> str:
 
 
 def call_with_time_limit(seconds: float, check: Callable[[], T], otherwise: T) -> T:
-    """Return the result of `check`, or `otherwise` after the time limit.  Exceptions from `check` are raised here.
+    """Return the result of `check`, or `otherwise` if it exceeds the time limit.  Re-raises an exception from `check`.
 
     Without a limit, a server that sends a byte now and then could block a call forever.  Use this only for checks that
     need no cleanup: the thread of a check that takes too long is abandoned.

@@ -1,11 +1,12 @@
-"""Checks of this machine: Python, Java, Spark, disks, and its clock compared with the servers' clocks.
+"""Local checks: Python, Java, Spark, disks, and this machine's clock compared with the servers' clocks.
 
 Only Spark tasks need Java and PySpark, so a missing Java is fine if PySpark is not installed.
 
 The disk checks create no folder.  If a folder is missing, they check its nearest existing parent.
 
-lakeFS's gateway rejects requests whose signature is more than 15 minutes off its own clock, so no data can be
-transferred then.  With a smaller difference, ages (`sweep --older-than`) and times in logs are off.
+lakeFS's gateway rejects a request if the time in its signature is more than 15 minutes off the gateway's clock, so no
+data can be transferred if the clocks differ that much.  With a smaller difference, ages (`sweep --older-than`) and
+times in logs are wrong.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def check_spark() -> Finding:
 
 
 def check_java(environ: Mapping[str, str], *, needed: bool) -> Finding:
-    """Check the Java that Spark would start: the one in JAVA_HOME, or else the one on PATH."""
+    """Check the Java installation that Spark would use: the one in JAVA_HOME, or else the one on PATH."""
     home = environ.get("JAVA_HOME", "").strip()
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH", ""))
     if java is None or not Path(java).is_file():
@@ -103,7 +104,7 @@ def check_java(environ: Mapping[str, str], *, needed: bool) -> Finding:
 
 
 def has_spark() -> bool:
-    """Return whether PySpark is installed, which implies that Spark tasks are meant to run here."""
+    """Return whether PySpark is installed, which implies that Spark tasks are meant to run on this machine."""
     return _installed("pyspark") is not None
 
 

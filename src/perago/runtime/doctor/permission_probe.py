@@ -1,4 +1,4 @@
-"""Probes what the keys allow, on two scratch branches of a repository, which are always dropped.
+"""Probes what the keys allow in a repository.  Uses two scratch branches, which are always dropped.
 
 No other branch is ever written to, so merging into the target branch itself is not probed.  Neither are tags, since a
 worker's keys need not be able to remove them.

@@ -1,4 +1,4 @@
-"""Checks of the servers.
+"""Server checks.
 
 Conductor   its version, and the registered TaskDefs compared with the declared ones
 lake        its version and store, whether it accepts the keys, one repository, and what the keys allow there
@@ -76,7 +76,7 @@ def _describe_change(change: TaskDefChange) -> str:
 
 
 def check_fence(lake: ReadableLake, repository: str, branch: str, head: str, mode: FenceMode) -> Finding:
-    """Check the fence level of workflows that start from the branch's head against the setting."""
+    """Report the fence level of workflows that start from the branch's head, and whether the setting accepts it."""
     part = f"fence of {repository}/{branch}"
     if mode == "soft":
         return Finding(part, "ok", "soft, because PERAGO_FENCE=soft asks for it")
@@ -174,7 +174,7 @@ def check_permissions(result: ProbeResult, repository: str) -> Iterator[Finding]
 
 
 def check_actions(result: ProbeResult) -> Finding:
-    """Check that the server runs pre-merge actions, which it needs for a hard fence."""
+    """Check that the server runs pre-merge actions, without which no fence is hard."""
     if result.level is None:
         return Finding("actions", "skip", "not seen, because nothing could be committed on a scratch branch")
     if result.level == "hard":

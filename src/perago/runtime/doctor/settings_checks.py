@@ -85,8 +85,8 @@ def read_settings(
 ) -> SettingsReport:
     """Read the settings, including lakectl's file, as commands on the real servers do.
 
-    `remote` is the choice of servers on the command line.  The result's `servers` are those that commands would then
-    use.
+    `remote` is the choice of servers on the command line.  The result's `servers` are those that commands would use
+    with that choice.
     """
     kept = dict(environ)
     invalid = [

@@ -3,8 +3,8 @@
 Every outcome is in the run's record before it is reported, because the execution itself writes it there.  The engine
 merely reports it sooner.  After the engine has finished, every row that it did not report is looked up in the record.
 
-The file next to the table of outcomes names the run before the run's record is created in the lake.  A kill in between
-leaves a run without a record, and resuming the run creates the record.
+The run file, next to the table of outcomes, is written before the run's record is created in the lake.  If the process
+is killed in between, the run has no record, and resuming the run creates it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Map:
         return RowCounts(len(self.rows), done, len(status) - done - waiting, waiting)
 
     def _reconcile(self, unreported: Mapping[int, Row]) -> list[RowOutcome]:
-        """Look up in the record the rows that the engine left unsettled or unreported.
+        """Consult the record about the rows that the engine left unsettled or did not report.
 
         Returns the outcomes of the unreported rows.
         """

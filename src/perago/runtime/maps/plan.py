@@ -1,6 +1,6 @@
 """The plan of a map: everything that a process needs to run rows, as one value that is sent to it.
 
-The plan contains the lake's credentials.  It is part of the data that an engine sends to its executors, but never of a
+The plan contains the lake's credentials.  It is sent to an engine's executors as data, but is never part of a
 configuration that is displayed (docs/decisions/0021).
 
 This module also converts an execution's result to the outcome of its row, and writes the table of outcomes.
@@ -72,7 +72,7 @@ COLUMNS = (
 
 
 def outcome_of(row: Row, claim: RowClaim, outcome: Outcome, result: ExecutionResult) -> RowOutcome:
-    """Build a row's outcome from an execution's result.  A stale execution must not report one."""
+    """Build a row's outcome from an execution's result.  A stale execution must not report an outcome."""
     output = outcome.output or {}
     return RowOutcome(
         row=row.number,

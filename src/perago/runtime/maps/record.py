@@ -56,7 +56,7 @@ class RowClaim:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of an execution.  Its row may be claimed again, unless it is COMPLETED."""
+    """The end of an execution.  The row may be claimed again afterwards, unless it is COMPLETED."""
 
     claim: RowClaim
     outcome: RowOutcome
@@ -65,7 +65,7 @@ class Ended:
 
     @property
     def slot(self) -> int:
-        """The slot after the claim."""
+        """The number of the slot that this outcome takes: the one right after the claim's slot."""
         return self.claim.slot + 1
 
 
@@ -97,7 +97,7 @@ class MapRecord:
         return self._read(row, max(slots)) if slots else None
 
     def is_last(self, claim: RowClaim) -> bool:
-        """Return whether this execution still owns the row, and the row has not ended."""
+        """Return whether this claim is the row's last slot: the row has neither ended nor been claimed again."""
         slots = [slot for _, slot in self._slots(_row_prefix(claim.row))]
         return bool(slots) and max(slots) == claim.slot
 

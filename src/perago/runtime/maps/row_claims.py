@@ -38,7 +38,7 @@ class RowClaims:
     execution_id: Callable[[], str]
 
     def claim(self, row: Row) -> RowClaim | RowOutcome:
-        """Claim the row for a new execution, or return its outcome."""
+        """Claim the row for a new execution.  Returns the row's outcome instead if the row is over."""
         # Nearly every row is new: try slot 1 with one call, without reading the record.
         wanted = RowClaim(row.number, 1, self.execution_id(), self.plan.session, self._start(row))
         if self.record.add(wanted):
@@ -52,7 +52,10 @@ class RowClaims:
                 return following if isinstance(following, RowClaim) else following.outcome
 
     def reclaim(self, row: Row, ended: Ended) -> RowClaim | RowOutcome:
-        """Claim the row again after an execution that just ended, or return its outcome."""
+        """Claim the row again, now that its last execution has ended.
+
+        Returns the row's outcome instead if the row is over.
+        """
         following = self._next_slot(row, ended)
         if isinstance(following, RowOutcome):
             return following

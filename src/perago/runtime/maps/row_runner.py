@@ -56,9 +56,9 @@ log = logging.getLogger("perago.map")
 OVER_STATUS = "CANCELED"
 OVERLAPPING = 4
 LONGEST_PAUSE = 5.0
-"""Maximum delay in seconds between two tries of a row, which keeps one of the engine's executors busy meanwhile."""
+"""Maximum delay in seconds between two tries of a row.  The delay occupies one of the engine's executors."""
 _WRONG_INPUT: WrongInput = "terminal"
-"""Invalid input can never succeed later: every try of a row has the same input and the same code."""
+"""Invalid input is a terminal error, because every try of a row has the same input and the same code."""
 _TASK = re.compile(r"(map-[0-9a-z-]+)-row(\d+)-(\d+)")
 
 
@@ -78,7 +78,7 @@ def attempt_of(run: str, started: int, task_name: str, claim: RowClaim) -> Attem
 
 @dataclass(frozen=True, slots=True)
 class RowOrchestrator:
-    """The orchestrator for one execution of one row.  `result` is set once it has ended."""
+    """The orchestrator for one execution of one row.  `result` is set once the execution has ended."""
 
     record: MapRecord
     row: Row

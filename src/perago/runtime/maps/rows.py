@@ -68,7 +68,7 @@ class RowOutcome:
     ref: str = ""
     """The input commit."""
     published: str = ""
-    """The commit with its result; the same as `ref` if nothing changed."""
+    """The commit that contains the row's result; the same as `ref` if nothing changed."""
     attempts: int = 0
     seconds: float = 0.0
     steps: Mapping[str, float] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The run file, `OUTCOMES.map`, which is kept next to the table of outcomes, and its lock.
 
-The file names the run, so that `--resume` can find its record in the lake, which has everything else.  Only one
-driver at a time may hold the lock.  It is released when the process dies, so a killed driver leaves none behind.  Two
+The file names the run, so that `--resume` can find its record in the lake, which has everything else.  Only one driver
+at a time may hold the lock.  The lock is released when its process dies, so a killed driver leaves no lock behind.  Two
 drivers on different machines may both get the lock, which is harmless: rows are claimed in the record.
 """
 

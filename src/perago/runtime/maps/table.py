@@ -29,7 +29,7 @@ def format_of(path: Path) -> str:
 
 
 def read_table(path: Path) -> list[Record]:
-    """Read the rows of a table.  CSV cells are returned as text.  Raises `RuntimeConfigError` if it is invalid."""
+    """Read the rows of a table.  CSV cells are returned as text.  Raises `RuntimeConfigError` for an invalid table."""
     kind = format_of(path)
     try:
         rows = list(_READERS[kind](path))

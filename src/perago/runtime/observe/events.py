@@ -1,13 +1,13 @@
 """Events in a worker. The live table of `perago run` and the metrics listen to them.
 
-polled         an attempt was polled and waits for a slot
-step           an execution starts a step
-doing          a body reports its progress; `text` is its message
+polled         an attempt was polled and is waiting for a slot
+step           an execution is starting a step
+doing          a body reported its progress; `text` is its message
 printed        a line for the attempt's task log: output of the body, or the record of the execution
 ended          an execution ended; its result is being sent, or none will be sent
 accepted       the orchestrator accepted the result
 not-accepted   the orchestrator did not accept the result: the task was over
-stopped        Conductor ended the attempt while it ran, and its executor was stopped
+stopped        Conductor ended the attempt while it was running, and its executor was stopped
 died           an executor died; the event has an attempt if the executor was running one
 restarted      a new executor was started in a slot
 lease-failed   a lease could not be extended

@@ -1,16 +1,16 @@
 """The worker's health, as `/healthz` shows it.
 
-`HealthState` records when each part was last alive, and `check` turns that into a verdict with reasons.  Polling is alive
-while polls are answered, and while it pauses because no slot is free.  A failed poll is not a sign of life: a worker that
-cannot reach its server is unhealthy.
+`HealthState` records when each part was last alive, and `check` turns that into a verdict with reasons.  Polling is
+alive while polls are answered, and while it is paused because no slot is free.  A failed poll is not a sign of life: a
+worker that cannot reach its server is unhealthy.
 
 In addition, parts set health problems, and clear them when they are over:
 
     result      the orchestrator has not accepted a result for a minute
     lease       a lease could not be extended for a minute
     outbox      results cannot be written to the root, and are sent from memory
-    executors   no executor has become ready yet, or one keeps failing to
-    worker      the worker itself cannot work, and does not poll
+    executors   no executor has become ready yet, or one keeps failing to become ready
+    worker      the worker itself cannot run attempts, and is not polling
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class HealthState:
         self._problems: dict[tuple[Part, str], str] = {}
 
     def note_poll(self, task: str) -> None:
-        """Record that a poll for the task was answered, or that polling pauses because no slot is free."""
+        """Record that a poll for the task was answered, or that polling is paused because no slot is free."""
         with self._lock:
             self._polled[task] = self._clock()
 
@@ -83,7 +83,7 @@ class HealthState:
             self._beat = self._clock()
 
     def set_in_flight(self, count: int) -> None:
-        """Set the number of attempts between poll and accepted result."""
+        """Set the number of attempts in flight: polled, and without an accepted result yet."""
         with self._lock:
             self._in_flight = count
 
@@ -109,7 +109,7 @@ class HealthState:
             return {task: now - then for task, then in self._polled.items()}
 
     def in_flight_count(self) -> int:
-        """Return the number of attempts between poll and accepted result."""
+        """Return the number of attempts in flight: polled, and without an accepted result yet."""
         with self._lock:
             return self._in_flight
 

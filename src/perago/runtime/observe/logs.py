@@ -1,8 +1,8 @@
 """Structured logs, as text or JSON, and the log records of task bodies.
 
-Lines go to stderr and, if a log root is set, as JSON to a rotated file there.  A line written while an attempt runs
-carries the attempt's workflow, task, retry and execution, whichever library wrote it.  Secrets are masked last, in the
-finished text, so that exceptions and arguments cannot leak them.
+Lines go to stderr and, if a log root is set, as JSON to a rotated file there.  A line written while an attempt is
+running carries the attempt's workflow, task, retry and execution, whichever library wrote it.  Secrets are masked last,
+in the finished text, so that exceptions and arguments cannot leak them.
 
     a record from                                                  goes
     Perago, or a library that Perago uses to call servers          to the worker's log
@@ -53,7 +53,7 @@ _everywhere: Fields = {}
 
 
 def chatty() -> tuple[str, ...]:
-    """Return the names of loggers that log every request with its URL, or their own import, at INFO."""
+    """Return the names of loggers that log too much at INFO: every request with its URL, or their own import."""
     return (*_CHATTY, f"[{os.getpid()}] conductor")
 
 
@@ -85,7 +85,7 @@ class BodyLogs(logging.Handler):
 
 
 class _UserFormatter(logging.Formatter):
-    """Shows a logger named after its module under the name of the module's file."""
+    """Formats user log records. A logger named after the module of a task file appears under the file's own name."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Format the line without the prefix that distinguishes files of the same name."""
@@ -194,7 +194,9 @@ def logging_to(
     bodies: Callable[[str], None] | None = None,
     kept: logging.Handler | None = None,
 ) -> Iterator[Masker]:
-    """Log as the settings say while the block runs.  `name` is the name of this process's file under the log root.
+    """Log according to the settings while the block runs.
+
+    `name` is the name of this process's file under the log root.
 
     Two processes need two names, because a file that two processes rotate loses lines.  Log lines from task bodies go to
     `bodies` instead of the log, whatever the log's level.  `kept` is an additional handler, with its own level, for a caller
@@ -261,7 +263,7 @@ def _install(handlers: Sequence[logging.Handler], level: int) -> Iterator[None]:
 
 
 def fields_of_record(record: logging.LogRecord) -> Fields:
-    """Return the attempt's fields for a record: its own, else those of this thread, else those of the process."""
+    """Return the attempt's fields for a record: from the record, or else from this thread, or else from the process."""
     own = getattr(record, "attempt", None)
     if isinstance(own, Mapping):
         return own
@@ -269,7 +271,7 @@ def fields_of_record(record: logging.LogRecord) -> Fields:
 
 
 def trace_of(record: logging.LogRecord) -> str:
-    """Return a record's traceback: the text sent by another process, else its own, else ""."""
+    """Return a record's traceback: the text sent by another process, or else the record's own, or else ""."""
     if text := getattr(record, "trace", ""):
         return str(text)
     return (

@@ -79,7 +79,7 @@ class NoMetrics:
         """Count an attempt that ended."""
 
     def published(self, task: str, fence: str) -> None:
-        """Count a publication under this fence level."""
+        """Count a publication with this fence level."""
 
     def tried_to_publish(self, task: str, count: int) -> None:
         """Count the calls that an attempt made to move its branch."""
@@ -106,7 +106,7 @@ class NoMetrics:
         """Count removed leftovers of one kind."""
 
     def exposition(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
+        """Return all metrics in the Prometheus text format."""
         return b""
 
 
@@ -146,7 +146,7 @@ class OtelMetrics(NoMetrics):
         self._attempts.add(1, {"task": task, "outcome": ending})
 
     def published(self, task: str, fence: str) -> None:
-        """Count a publication under this fence level."""
+        """Count a publication with this fence level."""
         self._publications.add(1, {"task": task, "fence": fence})
 
     def tried_to_publish(self, task: str, count: int) -> None:
@@ -185,7 +185,7 @@ class OtelMetrics(NoMetrics):
         self._swept.add(count, {"what": what})
 
     def exposition(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
+        """Return all metrics in the Prometheus text format."""
         if self._registry is None:
             return b""
         from prometheus_client import generate_latest
@@ -199,7 +199,7 @@ def open_metrics(
 ) -> Iterator[NoMetrics]:
     """Record metrics while the block runs.
 
-    They are exported over OTLP if the environment names an endpoint, and served on `/metrics` if `prometheus`.
+    They are exported over OTLP if the environment names an endpoint, and served on `/metrics` if `prometheus` is True.
     """
     otlp = any(environ.get(name, "").strip() for name in OTLP_ENDPOINTS)
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

@@ -1,4 +1,4 @@
-r"""Mask secrets in text that leaves the worker, and make untrusted text safe for a terminal.
+r"""Masks secrets in text that leaves the worker, and makes untrusted text safe for a terminal.
 
 Log lines, failure reasons and printed output go through a `Masker`; results are data and do not.  The masker knows each
 secret from the settings, both as is and in the forms in which libraries and servers usually show it.  It also recognizes the
@@ -45,7 +45,7 @@ class Masker:
         ordered = sorted(known, key=len, reverse=True)
         self._known = re.compile("|".join([*map(re.escape, ordered), *_SIGNATURES]))
         self.longest = max(_LONGEST_SIGNATURE, *(len(form.encode()) for form in ordered), 0)
-        """Length of the longest form, in bytes."""
+        """Length of the longest form of any secret, in bytes."""
 
     def __call__(self, text: str) -> str:
         """Return `text` with the secrets masked."""
@@ -85,7 +85,7 @@ def _basic(user: str, secret: str) -> str:
 
 
 def _spark_secrets(conf: str) -> Iterator[str]:
-    """Yield the values in PERAGO_SPARK_CONF whose keys would make Spark redact them too."""
+    """Yield the values in PERAGO_SPARK_CONF that Spark would redact as well, because of their keys."""
     for item in conf.split(";"):
         key, _, value = item.partition("=")
         if _SECRET_KEY.search(key):

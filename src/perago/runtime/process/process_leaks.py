@@ -1,8 +1,8 @@
 """Finds what user code leaves behind in its executor, and decides whether the executor may run another attempt.
 
-It may not if user code changed the process in a way that cannot be undone, or left a thread or a program running.  Daemon
-threads, idle pool threads, py4j's threads, Java, and the processes of Python's own pools do not matter: they wait for work
-from a library, and restarting them for every attempt would cost more.
+It may not do so if user code has changed the process in a way that cannot be undone, or has left a thread or a program
+running.  Daemon threads, idle pool threads, py4j's threads, Java, and the processes of Python's own pools do not
+matter: they wait for work from a library, and restarting them for every attempt would cost more.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ProcessLeaks:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Run user code in this block, then restore the process and record the threads and programs it started."""
+        """Run user code in this block, then restore the process and record the code's new threads and programs."""
         threads, programs = set(threading.enumerate()), children()
         try:
             with preserving_process_state(self._unrestored.append):
@@ -77,7 +77,7 @@ def busy_threads(threads: Iterable[threading.Thread]) -> list[threading.Thread]:
 
 
 def _is_idle(thread: threading.Thread) -> bool:
-    """Return whether a thread waits for work in a pool, or is one of py4j's threads, which wait for Java."""
+    """Return whether a thread is waiting for work in a pool, or is one of py4j's threads, which wait for Java."""
     if (queue := pools._threads_queues.get(thread)) is not None:
         frame = sys._current_frames().get(thread.ident or 0)
         # A busy worker thread is in a function called by `_worker`.

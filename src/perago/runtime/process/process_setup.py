@@ -1,12 +1,12 @@
 """Sets up Perago's processes: reaping and ending their descendants, forking, and process groups.
 
 As process 1 of a container, a worker inherits every orphan and must reap it.  An executor adopts the processes that its
-bodies have started (`adopt_orphans`).  So a process in a session of its own, or one whose parent is gone, is still among the
-executor's descendants and is killed with it (`end_descendants`).
+bodies have started (`adopt_orphans`).  So a process that started its own session, or whose parent is gone, is still
+among the executor's descendants and is killed with it (`end_descendants`).
 
-Only processes that Perago did not start are reaped.  An executor's exit status belongs to its slot, so a dead child that
-multiprocessing knows is left alone.  A dead child must also have been seen twice, because multiprocessing registers a new
-child slightly after it starts.
+Only processes that Perago did not start are reaped.  An executor's exit status belongs to its slot, so a dead child
+that multiprocessing knows about is left alone.  A dead child must also have been seen twice, because multiprocessing
+registers a new child slightly after it starts.
 
 Only the first line of a program calls `mark_main_program`.  A notebook, a test runner or any other process that imports
 Perago has threads and files that a fork would inherit.
@@ -83,7 +83,7 @@ def reaping_orphans(*, adopts: bool | None = None, every: float = REAP_SECONDS) 
 
 
 def reap(seen: set[int]) -> set[int]:
-    """Reap dead children that are not ours and are in `seen`. Returns the set to pass as `seen` next time."""
+    """Reap the dead children in `seen` that Perago did not start. Returns the set to pass as `seen` next time."""
     dead = {pid for pid in children() if is_zombie(pid)} - started_by_multiprocessing()
     for pid in dead & seen:
         with contextlib.suppress(ChildProcessError):
@@ -114,7 +114,10 @@ def mark_main_program() -> None:
 
 
 def may_fork() -> bool:
-    """Return whether a fork would be as good as a new process: on Linux, in one of Perago's programs, without threads."""
+    """Return whether a fork would be as good as a new process.
+
+    That is the case on Linux, in one of Perago's programs, as long as it has only one thread.
+    """
     try:
         # Libraries may have threads that Python does not know about.
         threads = len(os.listdir("/proc/self/task"))

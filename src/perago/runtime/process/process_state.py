@@ -42,7 +42,7 @@ _handler: Callable[[int], Any] = getattr(sys.modules.get("_signal"), "getsignal"
 
 
 def log_unrestored(what: str) -> None:
-    """Log which state could not be restored, in a process that continues regardless."""
+    """Log that a part of the process state could not be restored. The process continues."""
     log.warning("the task changed %s", what)
 
 
@@ -65,7 +65,7 @@ def preserving_process_state(on_failure: Callable[[str], None] = log_unrestored)
 
 
 def _restore_error(restore: Restore) -> BaseException | None:
-    """Restore a state.  Returns the error if that fails twice, else None."""
+    """Restore a state.  Returns the error if that fails twice, otherwise None."""
     failure: BaseException | None = None
     for _ in range(2):
         try:

@@ -4,9 +4,9 @@ User code may leave anything in place of the streams: a tee, an object that cann
 descriptor, a pipe without a reader.  The rule: its output is flushed as far as possible, and neither an exception nor a
 flush that hangs keeps the streams from being restored.
 
-When one body sets up logging and the next body does the same, the setup must not be there twice.  So every logger gets its
-handlers, level and so on back.  A new logger keeps its level, since a newly imported library may have created it, but loses
-the handlers that print: its records reach the task's log through the root logger.
+If one body sets up logging and the next body does the same, the setup must not be applied twice.  So every logger gets
+its handlers, level and so on back.  A new logger keeps its level, since a newly imported library may have created it,
+but loses the handlers that print: its records reach the task's log through the root logger.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, TextIO, cast
 State = tuple[int, bool, bool, list[logging.Handler]]
 
 FLUSH_SECONDS = 1.0
-"""Time limit for flushing a stream that is not ours."""
+"""Time limit for flushing the streams after user code has changed them."""
 
 _NAMES = ("stdin", "stdout", "stderr")
 """Stream names, indexed by file descriptor."""

@@ -1,8 +1,8 @@
-"""The root folder, where embedded servers, runs and workdirs are kept: its lock, and the processes that own parts of it.
+"""The root folder, which holds embedded servers, runs and workdirs: its lock, and the processes that own parts of it.
 
-A process is identified by its pid and start time, since a pid alone may be reused.  Only one supervisor can hold a root,
-using a lock that the system releases when the holder dies.  A folder that belongs to one process is removed once the process
-is dead and the next such folder is created.
+A process is identified by its pid and start time, since a pid alone may be reused.  Only one supervisor can hold a
+root, using a lock that the system releases when the holder dies.  A folder that belongs to a process is removed after
+the process has died, when the next such folder is created.
 """
 
 from __future__ import annotations
@@ -154,7 +154,10 @@ def make_root(root: Path) -> None:
 
 @contextmanager
 def made_root(root: Path) -> Iterator[None]:
-    """Create the root, then run the block. Raises `RuntimeConfigError` if either of them cannot write."""
+    """Create the root, then run the block.
+
+    Raises `RuntimeConfigError` if the root, or a file in the block, cannot be written.
+    """
     make_root(root)
     try:
         root.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Creates and removes workdirs, and removes any other folder, whatever a body did in it.
 
 A workdir has its working name only while it is complete: it is created under another name, with its marker in it, and
-renamed again before it is emptied.  If the process is killed at any moment, the name still tells what may be done.
+renamed again before it is emptied.  Whenever the process is killed, the name shows what may be done with the folder.
 
 A folder is removed as follows:
 - Folders that their owner has no permission to change are made accessible first.
@@ -139,7 +139,7 @@ def make_workdir(root: Path, name: WorkdirName, marker: str) -> None:
 
 
 def remove_workdir(root: Path, name: WorkdirName) -> None:
-    """Remove the workdir of an execution, under whichever of its names it exists."""
+    """Remove an execution's workdir, whichever of its names it has now."""
     remove_tree(root / name.making)
     put_away(root / name.working, root / name.removing)
 

@@ -1,4 +1,4 @@
-"""Formats runs, attempts and retries as text, the same on the terminal and in run.log."""
+"""Formats runs, attempts and retries as text, in the same way for the terminal and for run.log."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class LoggedAttempt:
 
     task: TaskState
     lines: Sequence[LogLine] = ()
-    """The output and logs of its body, without records."""
+    """The body's output and logs, without the execution records."""
     records: Sequence[AttemptRecord] = ()
 
     @property

@@ -1,7 +1,7 @@
 """Lists the runs below a root or the workflows on Conductor, newest first, and removes old runs.
 
-A running run is never removed.  A stopped run can be resumed until it is removed.  Its age is counted from its last
-write.
+A running run is never removed.  A stopped run can be resumed until it is removed.  A run's age is counted from the last
+write to it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _last_write(folder: Path) -> float:
 
 
 def _workflows(servers: ReadOnlyBackend, count: int, start: int) -> Iterator[RunRow]:
-    """Yield the workflows on Conductor or, on the embedded servers, those of a worker with `--local`."""
+    """Yield the workflows on Conductor or, on the embedded servers, those of a worker started with `--local`."""
     orchestrator = servers.open_read_only()
     if orchestrator is None:
         return

@@ -92,7 +92,7 @@ def follow(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[BodyLine]:
-    """Yield the existing lines, then new ones, until the workflow is over or no process drives it any more."""
+    """Yield the existing lines, then new ones, until the workflow is over or no process is running it any more."""
     lines = NewLines(orchestrator, step)
     while True:
         state = orchestrator.workflow(found.workflow_id)

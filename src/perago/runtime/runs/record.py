@@ -45,12 +45,12 @@ class Run:
     embedded: bool = True
     """True if the run uses the embedded servers."""
     tasks: Sequence[str] | None = None
-    """The tasks that its workflow uses; None, in records older than this field, means all tasks in the modules."""
+    """The tasks that the workflow uses.  None, as in records older than this field, means all tasks in the modules."""
     side_by_side: int | None = None
-    """Maximum number of its steps that can run at the same time; None if unknown."""
+    """Maximum number of the workflow's steps that can run at the same time; None if unknown."""
     workflow_file: str = ""
     workflow_digest: str = ""
-    """The file of its workflow, and a digest of the workflow's definition at the start."""
+    """The workflow's file, and a digest of the workflow's definition at the start."""
     from_run: str | None = None
     from_step: str | None = None
     """The run and the step that this run was started from."""
@@ -98,7 +98,7 @@ def save_end(root: Path, run_id: str, end: RunEnd) -> None:
 
 
 def find_end(root: Path, run_id: str) -> RunEnd | None:
-    """Return the outcome of a run when it was last driven, or None if unknown."""
+    """Return the run's outcome from the last time it was driven, or None if unknown."""
     try:
         return RunEnd(**json.loads((runs_folder(root) / run_id / END).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

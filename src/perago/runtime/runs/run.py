@@ -200,7 +200,10 @@ def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
 
 
 def reload_tasks(run: Run) -> list[TaskDefinition]:
-    """Load the tasks of a run as they are now, from the folder that it was started in, which becomes the current one."""
+    """Load the run's tasks as they are now.
+
+    They are loaded from the folder that the run was started in, which becomes the current folder.
+    """
     try:
         os.chdir(run.folder)
     except OSError as error:

@@ -67,7 +67,7 @@ class Leftover:
 
     @property
     def owner(self) -> InternalBranch | None:
-        """The owner according to the name; None for a tag, and for a name that Perago does not use."""
+        """The owner encoded in the branch's name; None for tags, and for names that are not Perago's."""
         return parse_internal_branch(self.name)
 
 
@@ -90,8 +90,8 @@ class Owners:
     def status(self, owner: InternalBranch) -> str | None:
         """Return the status of the owner's task.
 
-        If no orchestrator knows the task, returns "not found" if `complete`, else None.  Raises `OrchestratorUnavailable` if
-        an orchestrator cannot answer.
+        If no orchestrator knows the task, returns "not found" if `complete` is True, and None otherwise.  Raises
+        `OrchestratorUnavailable` if an orchestrator cannot answer.
         """
         # A slug replaces an id that cannot be part of a branch name; no orchestrator knows a task by its slug.
         if owner.task_id.startswith("_"):
@@ -144,7 +144,7 @@ def judge(
 
 
 def remove(lake: PublishingLake, verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, LakeError | None]]:
-    """Remove the leftovers that are to go, claims last and after a barrier.
+    """Remove the leftovers that the verdicts say to remove, claims last and only after a barrier.
 
     Yields the verdict on each of them with the error, or with None if the removal succeeded.
     """

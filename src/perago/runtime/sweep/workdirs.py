@@ -3,10 +3,10 @@
 Only folders that Perago created are ever touched.  They are recognized by name.  A folder whose name has the form that
 earlier versions used must also have a marker with the same task and execution.
 
-    the marker names            the workdir is removed, unless this worker runs its execution
+    the marker names            the workdir is removed, unless this worker is running its execution
     a living process            never: its attempt may still be running, or the process is removing the workdir
     a dead process              immediately
-    a process on another host   when the workdir is older than the time to live: the process's state is unknown here
+    a process on another host   when the workdir is older than the time to live: this host cannot see the process
 
 A workdir without a marker (the body removed it, or a kill interrupted the creation or removal) is removed immediately.  That
 is safe because the caller holds the root's lock, so no other process creates workdirs there.
@@ -116,7 +116,7 @@ def _age(path: Path, now: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class WorkdirSweep:
-    """The worker's sweep, which runs every `interval` seconds and removes workdirs that none of its executions uses."""
+    """The worker's sweep: every `interval` seconds, removes the workdirs that none of its executions is using."""
 
     settings: Settings
     runs_here: Callable[[str], bool]

@@ -1,4 +1,4 @@
-"""Attempts in flight.  From poll to end, each is an execution with a lease, a task log and events.
+"""Attempts in flight.  From its poll to its end, each one is an execution with a lease, a task log and events.
 
 The task log of every execution ends with the user traceback, if any, and the record that `perago show` reads:
 
@@ -82,7 +82,7 @@ class Execution:
 
 
 class Executions:
-    """The executions between poll and accepted result."""
+    """The executions in flight: polled, and without an accepted result yet."""
 
     def __init__(
         self,
@@ -120,7 +120,10 @@ class Executions:
         return execution_id in self._executions
 
     def stop(self, execution: Execution, ending: str) -> None:
-        """End an execution that no process runs any more.  No result is sent; only the task log records how it ended."""
+        """End an execution that is no longer running in any process.
+
+        No result is sent; only the task log records how the execution ended.
+        """
         execution.ending = ending
         execution.end_step(time.time())
         self._end_log(execution, timeout=0.0)
@@ -153,7 +156,7 @@ class Executions:
         output_log.info("%s", line, extra=fields_of(execution) if execution is not None else None)
 
     def on_output_end(self, execution_id: str) -> None:
-        """Record that all output of an execution was read.  Thread-safe."""
+        """Record that all output of an execution has been read.  Thread-safe."""
         execution = self.get(execution_id)
         if execution is not None:
             execution.output_read.set()

@@ -4,7 +4,8 @@
   process that bodies have started, whatever its session.  To find them all, it adopts orphaned descendants.
 - It ignores SIGINT and SIGTERM: terminals and service managers send them to every process, but the supervisor decides
   whether attempts finish.
-- The result of an execution is reported first.  Cleanup follows on a thread, perhaps while the next one already runs.
+- The result of an execution is reported first.  Cleanup follows on a separate thread, possibly while the
+  next execution is already running.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ MOST_WAITING_CLEANUPS = 4
 """Maximum number of ended executions waiting for cleanup.  If there are more, the next attempt has to wait."""
 
 OVERLAP_THREADS = 4
-"""Threads for the concurrent parts of an attempt: revoking, claiming, determining the fence level."""
+"""Number of threads for the concurrent parts of an attempt: revoking, claiming, determining the fence level."""
 
 EXIT_SECONDS = 10.0
 """Time limit for Python's orderly exit."""
@@ -71,7 +72,7 @@ _spawn = multiprocessing.get_context("spawn")
 
 
 def no_observer(_step: str) -> None:
-    """Ignore the step; the default observer."""
+    """Ignore the step.  This is the default observer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class ExecutorSpec:
 
 
 def new_executor(spec: ExecutorSpec, number: int, pipe: Connection, output: Connection) -> SpawnProcess:
-    """Return an executor process that is not started yet."""
+    """Return an executor process that has not been started yet."""
     return _spawn.Process(
         target=run_executor, args=(spec, number, pipe, output), name=f"perago-executor-{number}"
     )
@@ -307,7 +308,7 @@ class _Cleaner:
         self._thread.join()
 
     def put(self, cleanup: _Cleanup) -> None:
-        """Queue a cleanup; cleanups run in order."""
+        """Queue a cleanup.  Cleanups run in the order in which they were queued."""
         self._waiting.put(cleanup)
 
     def _run(self) -> None:

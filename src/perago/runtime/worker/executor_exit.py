@@ -1,9 +1,9 @@
 """Handles executors that are gone: decides what happens to their executions, and cleans up on their behalf.
 
-    died before the first step   handed out again, up to 3 times in all
-    died                         FAILED is sent on its behalf, with the reason
-    stopped, the attempt is over nothing is sent
-    died after its result        only its workdir and staging branches are removed
+    died before the first step     the execution is handed out again, up to 3 times in all
+    died                           FAILED is sent on its behalf, with the reason
+    stopped: the attempt is over   nothing is sent
+    died after its result          only its workdir and staging branches are removed
 
 Staging branches are dropped before anything is sent about the attempt.  The claim of an execution that died while
 publishing is kept: its request may still be in flight, and the claim tells the retry to send a barrier.
@@ -60,7 +60,7 @@ class DeadExecutorCleanup:
         self.drop_claim(claim)
 
     def remove_workdir(self, execution: Execution) -> None:
-        """Remove the workdir of an execution.  Failures are logged."""
+        """Remove an execution's workdir.  Failures are logged."""
         try:
             remove_workdir(self.root, workdir_name(execution.attempt.task_id, execution.id))
         except OSError as error:
@@ -120,7 +120,10 @@ class ExecutorExitHandler:
     event_publisher: EventPublisher
 
     def on_start(self, slot: Slot, started: int | Exception) -> None:
-        """Record that a slot started its `started`-th executor, or the error that prevented the start."""
+        """Handle the start of a slot's executor.
+
+        `started` is how many executors the slot has started, or the error if it could not start one.
+        """
         if isinstance(started, Exception):
             reason = describe(started)
             supervisor_log.error("could not start executor %d, will retry: %s", slot.number, reason)

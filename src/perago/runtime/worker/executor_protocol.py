@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """To an executor: run this attempt under this execution id.  This is the `handouts`-th time that it is handed out."""
+    """To an executor: run this attempt under this execution id.
+
+    `handouts` is how often the execution has been handed out, including this time.
+    """
 
     execution_id: str
     assignment: Assignment
@@ -40,14 +43,14 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """From an executor: it could not start, for this reason, and exits."""
+    """From an executor: it could not start, for the given reason, and is exiting."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """From an executor: a step of an execution begins."""
+    """From an executor: an execution has started a step."""
 
     execution_id: str
     step: str
@@ -63,14 +66,17 @@ class BodyProgress:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """From an executor: an execution ended.  `unusable_reason` says why the executor must not run another, or is empty."""
+    """From an executor: an execution has ended.
+
+    `unusable_reason` says why the executor must not run another one; it is empty if the executor may.
+    """
 
     execution_id: str
     result: ExecutionResult
     unusable_reason: str = ""
 
     def is_last(self, done: int, most: int) -> bool:
-        """Return whether to replace the executor after `done` executions; `most` is the limit (0: none)."""
+        """Return whether to replace the executor after `done` executions.  `most` is their limit; 0 means no limit."""
         # Waiting does not free file descriptors, so replace the executor.
         return bool(
             self.unusable_reason or (most and done >= most) or self.result.worker_fault == "descriptors"
@@ -86,14 +92,14 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class CleanupFailed:
-    """From a link: the executor of an ended execution is gone and may have left staging branches."""
+    """From a link: the executor of an ended execution is gone and may have left staging branches behind."""
 
     execution_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """From a link: the engine runs an execution again; how far the first run got is unknown."""
+    """From a link: the engine is running an execution again; how far the first run got is unknown."""
 
     execution_id: str
 
@@ -128,7 +134,7 @@ class Link(Protocol):
     """The connection to one executor, from its start to its exit."""
 
     def send(self, request: Request) -> None:
-        """Send a request.  Raises if it cannot be pickled; does nothing if the executor is gone."""
+        """Send a request.  Raises if the request cannot be pickled, and does nothing if the executor is gone."""
 
     def kill(self) -> None:
         """Kill the executor and everything it has started, without waiting."""
@@ -141,7 +147,9 @@ class ExecutorFactory(Protocol):
     """Starts executors of one kind."""
 
     def start(self, number: int, inbox: Inbox, output: OutputListener) -> Link:
-        """Start an executor for the slot with this number.  The link posts its answers and, last of all, its exit.
+        """Start an executor for the slot with this number.
 
-        Raises if the machine lacks resources, and then leaves nothing behind.
+        The executor's answers are posted as they arrive, and its exit last.
+
+        Raises if the machine is out of resources; nothing is left behind in that case.
         """

@@ -1,8 +1,8 @@
 """The fork server: a process with all imports done, from which a worker's executors are forked.
 
-A new Python spends half a second of CPU time on imports that a fork simply inherits.  The fork server is forked from the
-worker before the worker has loaded any task or started a thread.  It runs no user code, opens no files or connections for
-executors and has a single thread, so its children are as good as new processes.
+A new Python process spends half a second of CPU time on imports that a fork simply inherits.  The fork server is forked
+from the worker before the worker has loaded any task or started a thread.  It runs no user code, opens no files or
+connections for executors and has a single thread, so its children are as good as new processes.
 
     worker                       fork server                  executor
     begin executor 3, pipes ──▶  forks                  ──▶   runs `run_executor`
@@ -127,7 +127,10 @@ class ForkServer:
 
 
 _fork_servers: dict[int, ForkServer] = {}
-"""Fork servers by process id, because a fork inherits its parent's entry.  A process has at most one, until it exits."""
+"""Fork servers, keyed by process id because a fork inherits its parent's entry.
+
+A process starts at most one, and keeps it until it exits.
+"""
 
 
 def prepare(import_all: Callable[[], object]) -> None:
@@ -178,7 +181,9 @@ def _serve(control: socket.socket) -> NoReturn:
 
 
 def _start_tracker(control: socket.socket) -> int:
-    """Start one multiprocessing resource tracker for all executors.  Otherwise each would start its own, as a new Python.
+    """Start one multiprocessing resource tracker for all executors.
+
+    Otherwise each executor would start its own tracker, as a new Python process.
 
     The tracker must not be in an executor's process group: it removes resources that a killed executor's pools left behind.
     """
@@ -226,7 +231,7 @@ def _answer(control: socket.socket, ours: set[int]) -> None:
 
 
 def _kill_adopted(ours: set[int]) -> None:
-    """Kill the processes that dead executors left running.  Those of a living executor are still its own descendants."""
+    """Kill the processes that dead executors left running.  A living executor's processes are still its descendants."""
     for pid in children() - ours:
         end_descendants(pid)
         with suppress(ProcessLookupError, ChildProcessError):

@@ -23,7 +23,7 @@ log = logging.getLogger("perago.mailbox")
 
 @dataclass(frozen=True, slots=True)
 class Polled:
-    """The poller of a slot pool received attempts."""
+    """A slot pool's poller received attempts."""
 
     pool: int
     found: Sequence[Assignment]
@@ -31,14 +31,14 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class PollerEnded:
-    """The poller of a slot pool has stopped and will post no more attempts."""
+    """A slot pool's poller has stopped and will post no more attempts."""
 
     pool: int
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorAnswered:
-    """The executor of a slot sent an answer."""
+    """A slot's executor sent an answer."""
 
     slot: int
     answer: Answer
@@ -46,7 +46,7 @@ class ExecutorAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorGone:
-    """The executor of a slot is gone."""
+    """A slot's executor is gone."""
 
     slot: int
     executor_exit: ExecutorExit
@@ -54,7 +54,7 @@ class ExecutorGone:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOver:
-    """The attempt of an execution is over; `why` is the orchestrator's reason."""
+    """An execution's attempt is over; `why` is the orchestrator's reason."""
 
     execution_id: str
     why: str
@@ -62,7 +62,7 @@ class AttemptOver:
 
 @dataclass(frozen=True, slots=True)
 class ResultDelayed:
-    """A result could not be sent yet.  Says for how long, why, and whether to stop extending the lease."""
+    """A result could not be sent yet.  The message says for how long, why, and whether to stop extending the lease."""
 
     pending: PendingResult
     seconds: float

@@ -20,7 +20,7 @@ Job = Callable[[], float | None]
 """Returns the seconds until its next run, or None when it is done."""
 
 RETRY_SECONDS = 5.0
-"""The delay before a job that raised runs again."""
+"""The delay before a job runs again after it has raised an exception."""
 
 
 @dataclass(slots=True, order=True)

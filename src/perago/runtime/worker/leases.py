@@ -74,8 +74,8 @@ class LeaseKeeper:
     def keep(self, execution_id: str, attempt: Attempt, interval: float) -> None:
         """Extend the attempt's lease from now on.
 
-        Leases are tracked per execution, not per task: if two executions of one attempt run here, the end of the loser must
-        not stop extensions for the winner.
+        Leases are tracked per execution, not per task: if two executions of one attempt run in this worker, the end of
+        the loser must not stop extensions for the winner.
         """
         with self._lock:
             self._extended[execution_id] = self._clock()

@@ -23,7 +23,7 @@ from perago.runtime.worker.inbox import Inbox, StopRequested
 log = logging.getLogger("perago.start")
 
 KILLED_SECONDS = 5.0
-"""Time that the worker waits for killed executors to die before it exits anyway."""
+"""Maximum time that the worker waits for killed executors to die before it exits."""
 
 
 @dataclass(slots=True)
@@ -38,12 +38,12 @@ class Shutdown:
 
     @property
     def working(self) -> bool:
-        """True while the worker takes new attempts."""
+        """True while the worker is taking new attempts."""
         return self.phase == "working"
 
     @property
     def draining(self) -> bool:
-        """True while the worker finishes attempts in flight."""
+        """True while the worker is finishing the attempts in flight."""
         return self.phase == "draining"
 
     @property

@@ -1,7 +1,8 @@
 """An executor that is a process on this machine, reached over a pipe.
 
-It is forked from the fork server if there is one, and spawned as a new Python otherwise.  A listener thread passes on its
-answers and, last of all, its exit, so every answer is handled before the death of the executor that sent it.
+It is forked from the fork server if there is one, and launched as a new Python process otherwise.  A listener thread
+passes on its answers and, last of all, its exit, so every answer is handled before the death of the executor that sent
+it.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class ProcessLink:
 
 
 def begin_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> ExecutorProcess:
-    """Start an executor from the fork server if possible, else as a new Python.
+    """Start an executor: fork it from the fork server if possible, otherwise launch a new Python process.
 
     The caller closes `pipe` and `output_fd`.
     """
@@ -138,7 +139,7 @@ def begin_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: 
 
 
 def start_process(spec: ExecutorSpec, number: int, pipe: Connection, output_fd: int) -> ExecutorProcess:
-    """Start an executor as a new Python that uses `pipe` and prints to `output_fd`.  The caller closes both."""
+    """Start an executor as a new Python process that uses `pipe` and prints to `output_fd`.  The caller closes both."""
     output = Connection(os.dup(output_fd), readable=False)
     try:
         process = new_executor(spec, number, pipe, output)

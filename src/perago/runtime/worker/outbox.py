@@ -106,5 +106,5 @@ def _publication(data: Mapping[str, Any]) -> Publication:
 
 
 def _attempt(data: Mapping[str, Any]) -> Attempt:
-    """Build the attempt from an entry.  Ignores fields that a worker of another version wrote."""
+    """Build the attempt from an entry.  Ignores unknown fields, which another version of Perago may have written."""
     return Attempt(**{field.name: data[field.name] for field in fields(Attempt) if field.name in data})

@@ -5,8 +5,8 @@ body that prints from C while it holds the GIL would wait forever for a reader t
 the beginning and the end of each attempt in the stream, so every line goes to the right attempt, and the output of a killed
 executor is not lost.
 
-Reading never stops and never waits, so a slow server does not hold up a body.  Lines beyond the bounds are dropped, and a
-final line reports how many.
+Reading never stops and never waits, so a slow server does not hold up a body.  Lines beyond an attempt's limits
+(`Bounds`) are dropped, and a final line reports how many.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ class OutputListener(Protocol):
 
 
 class LineSplitter:
-    """Splits the output of one executor into the lines of its executions, within bounds."""
+    """Splits one executor's output into the lines of its executions.
+
+    Limits the length of each line, and the number of lines and characters per execution.
+    """
 
     def __init__(self, listener: OutputListener, bounds: Bounds | None = None) -> None:
         self._listener = listener

@@ -72,7 +72,7 @@ class PendingResults:
         )
 
     def send(self, execution: Execution, pending: PendingResult) -> None:
-        """Send an execution's result, with retries until the orchestrator answers."""
+        """Send an execution's result, retrying until the orchestrator answers."""
         self._unsent.add(execution.id)
         self._sender.send(pending, partial(self._before_sending, execution))
 

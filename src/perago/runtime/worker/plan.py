@@ -86,7 +86,7 @@ class WorkerPlan:
 
     @property
     def kill_after_seconds(self) -> float | None:
-        """Time after which a drain kills executors: the setting, else the longest grace, else None (no limit)."""
+        """Time after which a drain kills executors: the setting, or else the longest grace.  None means no limit."""
         configured = self.settings.shutdown_force_kill_after
         return configured if configured is not None else self.grace_seconds or None
 

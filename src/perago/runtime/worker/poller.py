@@ -88,7 +88,10 @@ class Poller:
             self._inbox.post(PollerEnded(self._pool))
 
     def _poll_all(self, busy: bool) -> bool:
-        """Poll every name once or, after an idle round, only the promising ones.  Returns whether attempts arrived."""
+        """Poll every name once or, after an idle round, only names that may have queued tasks.
+
+        Returns whether attempts arrived.
+        """
         if not self._names:
             # The workflow has no step for this worker.
             self._wait_for_stop()
@@ -104,7 +107,10 @@ class Poller:
         return found > 0
 
     def _names_to_poll(self) -> list[str]:
-        """Wait for the next round and a free slot, then return the name whose turn it is and names with queued tasks."""
+        """Wait for the next round and a free slot, then return the names to poll.
+
+        These are the name whose turn it is and the names that have queued tasks.
+        """
         self._wait_for_stop(ROUND_SECONDS)
         if self._wait_for_room() <= 0:
             return []
@@ -127,7 +133,7 @@ class Poller:
             return 0
 
     def _show_life(self) -> None:
-        """Tell the health state that the poller is alive although it does not poll, because no slot is free."""
+        """Tell the health state that the poller is alive, even though it is not polling because no slot is free."""
         for name in self._names:
             self._health_state.note_poll(name)
 

@@ -52,7 +52,7 @@ log = logging.getLogger("perago.courier")
 
 BACKOFF = Backoff(0.1, longest=10.0, jitter=(0.5, 1.0))
 LEASE_SECONDS = 3600.0
-"""Maximum time for which an open task's lease is extended while its result is not accepted."""
+"""Maximum time for which an open task's lease is extended while its result is waiting to be accepted."""
 RECHECK_SECONDS = 10.0
 """Delay before the task is read again.
 

@@ -77,18 +77,18 @@ class SelfCheck:
             self._schedule_probe(reason)
 
     def stop(self) -> None:
-        """Stop probing; the worker is draining."""
+        """Stop probing because the worker is draining."""
         self._stopped = True
         self._chores.cancel("self-check")
 
     def ready(self, number: int) -> None:
-        """Record that the executor of a slot is ready."""
+        """Record that a slot's executor is ready."""
         self._not_ready.pop(number, None)
         self._health_state.clear_problem("executors")
         self._health_state.clear_problem("executors", str(number))
 
     def not_ready(self, number: int, reason: str) -> None:
-        """Record that the executor of a slot could not be started, or ended before it was ready."""
+        """Record that a slot's executor could not be started, or ended before it was ready."""
         times = self._not_ready[number] = self._not_ready.get(number, 0) + 1
         if times >= IN_A_ROW:
             text = f"executor {number} did not become ready {times} times in a row: {reason}"

@@ -50,7 +50,7 @@ class Slot:
     def start(self) -> int:
         """Start an executor and return how many this slot has started so far.
 
-        Raises if the machine lacks resources, and then leaves nothing behind.
+        Raises if the machine is out of resources; nothing is left behind in that case.
         """
         # Set the state first: the executor may report `Ready` as soon as it has been started.
         self.state, self.done, self.stopped_stale, self.broken = "starting", 0, False, ""
@@ -102,7 +102,8 @@ class Slot:
     def on_exit(self, now: float, *, by_itself: bool) -> list[Execution]:
         """Handle the executor's exit: schedule the next start and return the executions that may need cleanup.
 
-        Only an unexpected death delays the next start, by 1, 2, 4 … 30 s.  An attempt that ends with a result resets it.
+        Only an unexpected death delays the next start, by 1, 2, 4 … 30 s.  An attempt that ends with a result resets
+        the delay.
         """
         left = [*self.uncleaned.values(), *([self.execution] if self.execution is not None else [])]
         self.uncleaned, self.execution = {}, None
@@ -169,7 +170,7 @@ class Slots:
                     yield execution, error
 
     def running(self, execution_id: str) -> Slot | None:
-        """Return the slot that runs an execution, or None."""
+        """Return the slot that is running an execution, or None."""
         for slot in self._slots:
             if slot.execution is not None and slot.execution.id == execution_id:
                 return slot

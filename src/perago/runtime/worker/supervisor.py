@@ -1,8 +1,8 @@
 """The supervisor: polls, hands attempts to executors, extends their leases and sends their results.
 
 All decisions are made on one thread, which handles the messages in its inbox one at a time.  Other threads (pollers,
-executors' listeners, leases, the result sender) only post messages.  So nothing here needs a lock, and the thread waits
-only for the next message: a slot's backoff, a slow server or the removal of many files never blocks it.
+executors' listeners, leases, the result sender) only post messages.  So no lock is needed, and the thread waits only
+for the next message: a slot's backoff, a slow server or the removal of many files never blocks it.
 
     polled ─▶ waiting ─▶ busy slot ─▶ ended ─▶ outbox, result sender ─▶ accepted, lease let go
                             ├──▶ died ─▶ FAILED with the reason, the same way
@@ -105,7 +105,10 @@ class Supervisor:
 
     @property
     def health_state(self) -> HealthState:
-        """The worker's health.  A worker is unhealthy until an executor is ready; by then, a signal already drains it."""
+        """The worker's health.
+
+        A worker is unhealthy until an executor is ready.  By that time, it already responds to a signal by draining.
+        """
         return self._health_state
 
     def run(self, until: Until | None = None, on_event: Listener | None = None) -> int:
@@ -179,7 +182,10 @@ class Supervisor:
         return longest if next_start is None else min(longest, max(0.0, next_start - time.monotonic()))
 
     def _step(self, now: float) -> None:
-        """Start executors, hand out attempts, poll for more, dismiss idle executors.  Runs after each round of messages."""
+        """Start executors, hand out attempts, poll for more, and dismiss idle executors.
+
+        Runs after each round of messages.
+        """
         if self._shutdown.out_of_time(now):
             self._force("the drain took too long")
         if self._shutdown.working or (self._shutdown.draining and self._waiting):
@@ -198,7 +204,7 @@ class Supervisor:
             self._pollers.offer([self._room(slot_pool) for slot_pool in self._slot_pools])
 
     def _room(self, slot_pool: SlotPool) -> int:
-        """Return how many attempts to poll for: those that idle slots of the pool can take."""
+        """Return how many attempts to poll for: as many as the pool's idle slots can take."""
         if not self._self_check.fit:
             return 0
         return self._slots.idle(slot_pool) - sum(

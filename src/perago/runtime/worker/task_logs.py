@@ -1,8 +1,9 @@
 """Task logs: sends the output of bodies to the orchestrator, on one thread.  Also forwards executors' log records.
 
-Only `finish` waits for the sending thread, and no longer than its `timeout`.  Lines are sent in batches, every second or as
-soon as an attempt is done.  Lines that cannot be sent are dropped, and the worker's log reports the loss.  Lines arrive
-already bounded and masked (`output_capture.py`).  Each line, and the record, is posted to the inbox immediately.
+Only `finish` waits for the sending thread, and no longer than its `timeout`.  Lines are sent in batches, every second
+or as soon as an attempt is done.  Lines that cannot be sent are dropped, and the worker's log reports the loss.  Lines
+have already been limited and masked when they arrive (`output_capture.py`).  Each line, and the record, is posted to
+the inbox immediately.
 
 The last line of an execution is its record (`protocol/attempt_record.py`).  The record is sent in a separate call, because
 the orchestrator truncates a call that is too long, and half a record is useless.  It is sent after the lines of all

@@ -1,6 +1,6 @@
 """The interface to an engine that runs functions on other machines. Each call runs one job and blocks until it ends.
 
-`assembly` passes such an engine to a worker whose executors run on it. This interface is all they know of each other.
+`assembly` passes such an engine to a worker whose executors run on it. The two know nothing else about each other.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class JobContext:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address at which jobs reach this process: the address to listen on, and the host name to connect to."""
+    """The endpoint at which jobs reach this process: the address to listen on, and the host name to connect to."""
 
     bind: str
     host: str
     port: int = 0
-    """0 for any free port."""
+    """The port; 0 means any free port."""
 
 
 class Jobs(Protocol):

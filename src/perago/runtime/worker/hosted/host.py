@@ -6,8 +6,8 @@ later jobs, with its clients open, and exits when its host does.
 
     the worker is gone, or the engine     the executor sees its pipe close, and kills itself and everything it has started
     ends the host
-    the connection breaks                 the host tries to reconnect for a while, then kills the executor; if the attempt
-                                          has ended it does not, because the job returns the result too
+    the connection breaks                 the host tries to reconnect for a while, then kills the executor.  If the attempt
+                                          has ended, the executor is not killed: the job returns the result too
     the executor dies                     the host reports how, and starts another one for the next job
 """
 
@@ -43,7 +43,7 @@ from perago.runtime.worker.local_executor import (
 _CHUNK = 65536
 _EXIT_SECONDS = 10.0
 RERUNS = 100
-"""Rerun numbers reserved for the engine's own reruns, each time the worker hands out an execution."""
+"""Number of execution ids reserved for the engine's own reruns each time the worker hands out an execution."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +64,7 @@ class HostedExecutor:
         return bool(wait([self.death], 0))
 
     def read_output(self) -> bytes:
-        """Return the next chunk of printed output without blocking; empty if there is none."""
+        """Return the next chunk of printed output without blocking. The chunk is empty if there is no output."""
         try:
             return os.read(self.output, _CHUNK)
         except BlockingIOError:
@@ -95,7 +95,7 @@ class HostSession:
         self._over = False
 
     def until_over(self) -> str:
-        """Wait until the work is done. Returns how the executor ended; empty if it is still alive."""
+        """Wait until the work is done. Returns how the executor ended, or an empty string if it is still alive."""
         if self._executor.ready:
             self._begin()
         while not self._over:

@@ -38,7 +38,7 @@ class HostPlan:
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """From a host: it runs this job. `run` is the number of times that the engine has run the job before."""
+    """From a host: it is running this job. `run` is the number of times that the engine has run the job before."""
 
     job: str
     run: int = 0
@@ -53,7 +53,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """To a host: the worker no longer waits for this job."""
+    """To a host: the worker is no longer waiting for this job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ Take = Callable[[HostConnection, Connect], None]
 
 
 class ConnectionLost(Exception):
-    """The worker cannot be reached, or no longer waits for this job."""
+    """The worker cannot be reached, or is no longer waiting for this job."""
 
 
 class WorkerConnection:
