@@ -250,7 +250,7 @@ def looks_outside(check: object, view: View) -> bool:
 
 
 def not_a_check(value: object) -> str | None:
-    """Return why `value` cannot be a check, or None."""
+    """Return why `value` cannot be a check, or None if it can."""
     if isinstance(value, TreeCheck) and not isinstance(value, type):
         return None
     if not callable(value) or isinstance(value, type):

@@ -18,7 +18,7 @@ TimeoutAction = Literal["RETRY", "TIME_OUT_WF", "ALERT_ONLY"]
 
 DEFAULT_LEASE_SECONDS = 600
 DEFAULT_MERGE_TIMEOUT_SECONDS = 60
-"""Also the merge timeout of a task without a publish budget."""
+"""The default merge timeout, which also applies to a task without a publish budget."""
 
 
 class RetryPolicy(SpecBase):

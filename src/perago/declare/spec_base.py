@@ -1,4 +1,4 @@
-"""The base class of every declared value: frozen, without unknown fields, and with one kind of error.
+"""The base class of all declared values, which are frozen, reject unknown fields, and report errors in the same way.
 
 Pydantic finds the errors, and this module rewords them for the author of the declaration.  A `ValidationError` never
 leaves this module: `diagnostics` reports it as a `TaskDefinitionError`.

@@ -46,7 +46,7 @@ _FROZEN = "<frozen "
 _JAVA_FRAME = re.compile(r"\s+at [\w.$]+[(/]|\s+\.\.\. \d+ more")
 """A Java frame.  Spark's errors contain hundreds of them."""
 Frame = tuple[str, int, str, str]
-"""File, line, function and module."""
+"""The file, line, function and module of a stack frame."""
 
 
 def describe_with_place(error: BaseException) -> str:

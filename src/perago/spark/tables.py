@@ -1,4 +1,4 @@
-"""Read and write tables, with a declared schema if there is one.
+"""Reads and writes tables, with a declared schema if there is one.
 
     format                          its schema is               an overwrite
     csv  json  text  xml            supplied by the reader      empties the folder (Spark)
@@ -212,7 +212,7 @@ def _check_appended_types(df: DataFrame, uri: str, format: str) -> None:
 
 
 def check_column_types(spark: SparkSession, base: str, changes: Changes, files: Collection[str]) -> None:
-    """Raise `PostGuardrailViolation` if a table's new files have other column types than its unchanged files."""
+    """Raise `PostGuardrailViolation` if a table's new files have different column types from its unchanged files."""
     new = _first_of_each_table(changes.put)
     if not new:
         return

@@ -1,6 +1,7 @@
 """A lake for tests: one repository in an embedded lake, and the files that tests write to it and read from it.
 
-Paths are checked before anything is written, so a mistake in a test is a one-line error and touches no file outside.
+Paths are checked before anything is written, so a mistake in a test is a one-line error and touches no file outside the
+lake's folder.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ _LONGEST_HISTORY = 1000
 
 
 class TrialLake:
-    """A repository with a branch `main`, in a folder that is removed after the test."""
+    """A repository with a `main` branch, in a folder that is removed after the test."""
 
     def __init__(self, lake: Lake, folder: Path, repository: str = REPOSITORY) -> None:
         self._lake = lake
@@ -128,7 +129,8 @@ class TrialLake:
             files: The files to write, as str or bytes keyed by path.
             delete: Paths to remove.
             branch: The branch to commit to. It must exist.
-            by: The name of a task that publishes the commit in another workflow. Without it, the commit is unsigned.
+            by: The name of the task that appears to have published the commit, in another workflow. Without it, the
+                commit is unsigned.
         """
         changed: dict[str, str | bytes | None] = dict(checked_files(files))
         changed.update(dict.fromkeys(delete))

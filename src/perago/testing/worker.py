@@ -47,7 +47,7 @@ class TrialWorker:
     def __init__(self, environment: TrialEnvironment) -> None:
         self._environment = environment
         self.lake = TrialLake(environment.lake, environment.uploads)
-        """The lake of this worker."""
+        """This worker's lake."""
 
     def try_task(
         self,

@@ -160,7 +160,7 @@ class _Walk:
 
 
 def moved_heads(checking: Checking) -> list[Finding]:
-    """Return findings about steps that write a branch that another step has moved, or writes at the same time."""
+    """Return findings about steps that write to a branch that another step has moved, or writes to at the same time."""
     walk = _Walk(checking)
     _block(walk, checking.workflow.top, _State(), first=True)
     return list(walk.found.values())

@@ -118,7 +118,10 @@ def _violation(details: ErrorDetails, params: Any, *, whole: bool) -> InputViola
 
 
 def _data_path(details: ErrorDetails, params: Any) -> tuple[Path, Any]:
-    """Return the path of an error in the params, without union members, and the value of the first union on that path."""
+    """Return the path of a params error, and the value at the first union on it, or None if there is no union.
+
+    Segments that only name a union member are removed from the path.
+    """
     path: Path = ()
     value, choice = params, None
     for number, part in enumerate(details["loc"], start=1):
