@@ -225,7 +225,7 @@ def for_short_run(settings: Settings) -> Settings:
 def run_settings(settings: Settings) -> Settings:
     """Return settings for the worker of one run.
 
-    Invalid input is a terminal failure there, because every retry would run the same code.
+    In such a run, invalid input is a terminal failure, because every retry would run the same code.
     """
     return replace(for_short_run(settings), wrong_input="terminal")
 

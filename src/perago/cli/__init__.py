@@ -51,8 +51,8 @@ _COMMANDS = {
 }
 """The name of the object that implements each command, in that command's module.
 
-The order is the same as in `--help` and docs/commands.md: commands that declare, run locally, inspect, and then those
-that work with servers.
+The order is that of `--help` and docs/commands.md: first commands for declarations, then for local runs, for
+inspection, and for servers.
 """
 
 

@@ -1,4 +1,4 @@
-"""Resumes or reruns an earlier run (`perago run --resume` and `--from`), with a worker for its tasks as they are now."""
+"""Resumes or reruns an earlier run (`perago run --resume` and `--from`), with a worker for the current task code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def find_completed(servers: Embedded | Real, run_id: str | None) -> tuple[Run, WorkflowState | None]:
-    """Return the run with this id, or the newest run, and its state if it is COMPLETED.
+    """Return the run with this id, or else the newest run, and the run's state if it is COMPLETED.
 
     The state is None if there is something left to resume.
     """

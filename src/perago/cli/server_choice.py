@@ -163,7 +163,7 @@ def refuse_without_terminal(asks: Asks, *, yes: bool) -> None:
 
 
 def note_unused_servers(settings: Settings, *, lake_only: bool = False) -> None:
-    """Print a note if variables configure servers that the command does not use."""
+    """Print a note if environment variables configure servers that the command does not use."""
     if os.environ.get("PERAGO_SERVERS", "").strip():
         return
     found = ["lakeFS (LAKECTL_*)"] if settings.lakefs is not None else []

@@ -161,7 +161,10 @@ class PublishBudget(SpecBase):
 
     @property
     def response_timeout_seconds(self) -> int:
-        """The response timeout that a publication needs: merge, completion, shutdown grace and one heartbeat."""
+        """The response timeout that a publication needs.
+
+        It is the sum of the merge timeout, the completion timeout, the shutdown grace and one heartbeat interval.
+        """
         return (
             self.lakefs_merge_timeout_seconds
             + self.conductor_completion_timeout_seconds

@@ -15,7 +15,7 @@ from perago.declare.diagnostics import BrokenRule, Diagnostic, calling_place, re
 from perago.protocol.suggestions import did_you_mean
 
 _JAVA_INT = 2**31 - 1
-"""The largest Java int.  Conductor stores these numbers as ints."""
+"""The largest Java int.  Conductor stores the numbers in a TaskDef as Java ints."""
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=_JAVA_INT)]
 Positive = Annotated[int, Field(strict=True, ge=1, le=_JAVA_INT)]

@@ -95,7 +95,7 @@ def _frames(trace: TracebackType | None) -> Iterator[Frame]:
 
 
 def _user_frames(frames: Sequence[Frame]) -> list[Frame]:
-    """Return the author's frames: those in the package of the module called first, and in files outside libraries."""
+    """Return the author's frames: those in the package that was called first, and those in files outside libraries."""
     begun = [frame for frame in frames if not _is_own_file(frame[0])]
     while begun and _is_caller_file(begun[0][0]):
         begun = begun[1:]

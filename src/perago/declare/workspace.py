@@ -217,5 +217,5 @@ class WorkspaceSpec(SpecBase):
 
     @property
     def object_prefix(self) -> str:
-        """The prefix of the names of the workspace's objects: empty for the root, otherwise such as `a/b/`."""
+        """The prefix of the workspace's object names: empty for the root, otherwise a path such as `a/b/`."""
         return "" if self.prefix == "/" else self.prefix[1:] + "/"

@@ -188,7 +188,7 @@ class Packages:
         return complete
 
     def with_cached_jars(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str] | None:
-        """Return the configuration with the listed files as jars.
+        """Return the configuration with the files in the saved list as jars.
 
         Returns None if there is no list, or if a file is missing or has another size.
         """
@@ -231,7 +231,7 @@ class Packages:
         return all(any(uri.endswith(name) for uri in uris) for name in wanted)
 
     def _jar_list_path(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
-        """Return the path of the list, even if it does not exist. Returns None if Ivy has to resolve the packages."""
+        """Return the path of the saved list, even if it does not exist. Returns None if Ivy must resolve the packages."""
         known = {**spark_defaults(environ), **conf}
         folder = cache_folder(environ)
         if folder is None or not self.names or any(known.get(key) for key in (_PACKAGES, _EXCLUDES, _JARS)):

@@ -80,7 +80,7 @@ def _job_group(context: SparkContext, request: PlaceRequest, session: AttemptSes
 def _cancel_jobs(context: SparkContext, group: str, *, only_attempt: bool) -> None:
     """Cancel the jobs that the body's threads left running.
 
-    If this is the only attempt at work, jobs in all groups are cancelled, and otherwise only those in its own group.
+    If this is the only attempt at work, jobs in all groups are cancelled; otherwise, only those in its own group.
     """
     tracker = context.statusTracker()
     active = set(tracker.getActiveJobsIds())

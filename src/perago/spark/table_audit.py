@@ -53,7 +53,7 @@ class Auditor:
     def finding(self, check: TableCheck, tree: Tree) -> CheckResult:
         """Return the finding of a check.
 
-        If the check failed, the finding also names other failed checks on its table.
+        If the check failed, the finding also names other failed checks on the same table.
         """
         if check.source not in self._found:
             checks = dict.fromkeys([*(one for one in self._checks if one.source == check.source), check])

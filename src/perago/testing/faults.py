@@ -70,7 +70,7 @@ def crash(*, tries: int = 1) -> Crash:
 
 
 def lose_lease(*, tries: int = 1) -> LostLease:
-    """Make Conductor give up on the attempt at the start of the step. The attempt continues until a fence stops it.
+    """At the start of the step, make Conductor give up on the attempt. The attempt continues until a fence stops it.
 
     Args:
         tries: The number of attempts that lose their lease, starting with the first.
@@ -109,7 +109,7 @@ def head_moves(path: str, content: str | bytes | None = "", *, by: str | None = 
 
 
 def renamed_argument(faults: Given | None, at: Given | None) -> Given | None:
-    """Return `faults`, or else `at`, its old name, with a warning. Raises `TrialError` if a test passes both."""
+    """Return `faults`, or the value of its old name `at`, with a warning. Raises `TrialError` if a test passes both."""
     if at is None:
         return faults
     if faults is not None:

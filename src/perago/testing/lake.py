@@ -82,7 +82,7 @@ def uploads_of(lake: ReadableLake, files: Files, *, folder: Path) -> Iterator[li
 def put_objects(
     lake: StagingLake, repository: str, branch: str, files: Mapping[str, str | bytes | None], *, folder: Path
 ) -> None:
-    """Write contents to a branch without committing. None deletes a file. The bytes pass through `folder`."""
+    """Write contents to a branch without committing. None deletes a file. Uploads are first written to `folder`."""
     written = {path: content for path, content in files.items() if content is not None}
     with uploads_of(lake, written, folder=folder) as uploads:
         lake.upload(repository, branch, uploads)
@@ -154,7 +154,7 @@ class TrialLake:
         self._lake.create_branch(self._repository, name, source, hidden=False)
 
     def workspace(self, branch: str = MAIN) -> dict[str, str]:
-        """Return the `workspace` input with which a workflow starts from the head of a branch."""
+        """Return a `workspace` input that makes a workflow start from the current head of a branch."""
         return {
             "repository": self._repository,
             "branch": branch,

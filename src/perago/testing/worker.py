@@ -42,7 +42,7 @@ MOST_ATTEMPTS = 1000
 
 
 class TrialWorker:
-    """Runs tasks and workflows on a test's lake. The fixture `perago_worker` is such a worker."""
+    """Runs tasks and workflows on a test's lake. The `perago_worker` fixture provides one."""
 
     def __init__(self, environment: TrialEnvironment) -> None:
         self._environment = environment

@@ -164,7 +164,7 @@ def _kind(value: Any) -> str:
 
 
 def step_input(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
-    """Yield findings about a step's input, except those about what its expressions read."""
+    """Yield findings about a step's input, except about the values that its expressions read."""
     if step.input_elsewhere:
         return
     yield from _envelope(step, task, checking.shapes(task).params.names)
