@@ -132,7 +132,7 @@ def _tidy(command: Any, ctx: Any) -> None:
 
 
 def _metavar(option: Any, ctx: Any) -> str | None:
-    """Return the placeholder for an option without a metavar: N for a number. Returns None to list the choices."""
+    """Return the placeholder for an option without a metavar: N for a number, else None, which lists the choices."""
     return "N" if str(option.display_type_rich(ctx)).startswith("<int") else None
 
 

@@ -54,7 +54,7 @@ def quick_options(cores: int | None = None) -> tuple[str, ...]:
     """Return the JVM options for a session that starts quickly.
 
     With few cores, a concurrent garbage collector only takes CPU time away from the program.  On two cores, it takes
-    13 % of the CPU time of a start.
+    13 % of a session's startup CPU time.
     """
     few = (cores or os.cpu_count() or 1) <= _FEW_CORES
     return (QUICK_COMPILER, _SERIAL) if few else (QUICK_COMPILER,)
@@ -153,7 +153,7 @@ def make(archive: Path) -> bool:
 
 
 def _run_a_session(made: Path, folder: Path) -> None:
-    """Run a typical session. On exit, its JVM writes the classes that were used to the archive."""
+    """Run a typical session. On exit, its JVM archives the classes that it has loaded."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.Builder().master("local[2]")

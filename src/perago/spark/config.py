@@ -231,7 +231,7 @@ class Packages:
         return all(any(uri.endswith(name) for uri in uris) for name in wanted)
 
     def _jar_list_path(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
-        """Return the path of the saved list, even if it does not exist. Returns None if Ivy must resolve the packages."""
+        """Return the path of the saved list, even if it does not exist. Returns None if Ivy must resolve packages."""
         known = {**spark_defaults(environ), **conf}
         folder = cache_folder(environ)
         if folder is None or not self.names or any(known.get(key) for key in (_PACKAGES, _EXCLUDES, _JARS)):

@@ -236,7 +236,7 @@ class AttemptSession:
         return self._sessions.for_checks()
 
     def check_final_state(self, *, publishes: bool) -> None:
-        """Raise `TaskFailed` if the attempt left Spark in a state that is not allowed."""
+        """Raise `TaskFailed` if the body stopped Spark, left a query running, or created tables that will be lost."""
         if self._session is not None:
             self._sessions.check_final_state(self._session, publishes=publishes)
 

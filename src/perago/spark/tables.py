@@ -62,7 +62,7 @@ _IN_DELTA_LOG = re.compile(rf"((?:.*/)?){DELTA_LOG}/")
 
 
 def check_format(spark: SparkSession, uri: str, format: str, *, writing: bool = False) -> None:
-    """Raise `GuardrailViolation` if a Delta table is used as plain files, or is to be written among plain files."""
+    """Raise `GuardrailViolation` if a Delta table is used as plain files, or would be written among plain files."""
     if has_wildcard(uri) or not (format in FILES or (writing and format == DELTA)):
         return
     if _exists(spark, f"{uri}/{DELTA_LOG}"):

@@ -74,7 +74,7 @@ class HistoryRow:
     superseded_by: str = ""
     supersedes: str = ""
     rebased_over: int = 0
-    """The number of commits that this one was rebased over. They were made after it was staged."""
+    """The number of commits that this one was rebased over. Those commits were made after it was staged."""
     base: str = ""
     changes: Changes | None = None
     drawn: RowDrawing = field(default_factory=RowDrawing)

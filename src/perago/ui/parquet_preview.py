@@ -1,9 +1,9 @@
 """Previews a Parquet file: its schema and first rows, read only from its footer and first pages.
 
 The preview has limits that hold whatever a file claims.  Bytes are read as ranges, up to `MOST_BYTES` in total.
-pyarrow decodes them in a separate process (`preview_decoder.py`).  That process may use `MOST_MEMORY` more than it did
-at its start, and is killed after `MOST_SECONDS`.  Its answer is JSON of limited size.  The process is reused for the
-next preview.
+pyarrow decodes them in a separate process (`preview_decoder.py`).  That process may use `MOST_MEMORY` bytes more
+than at its start, and is killed after `MOST_SECONDS`.  Its answer is JSON of limited size.  The process is reused for
+the next preview.
 """
 
 from __future__ import annotations
