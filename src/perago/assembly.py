@@ -1,4 +1,4 @@
-"""Assemble workers and maps on a backend.
+"""Assembles workers and maps on a backend.
 
 The command line, the tests' workers and `perago.testing` all use these functions, so that they run the same checks and
 use the same sizes and timeouts.  Adapters and Spark are imported inside functions, so that `perago check` stays fast.
@@ -93,9 +93,9 @@ def assemble_run(
     jobs: int,
     side_by_side: int | None,
 ) -> WorkerPlan:
-    """Return the plan of a run's worker.
+    """Return the plan for a run's worker.
 
-    It has `jobs` slots, but no more than the steps that the workflow can run `side_by_side`, if that is known.
+    The worker has `jobs` slots, but no more than the number of steps that can run `side_by_side`, if known.
     """
     slots = min(jobs, side_by_side or jobs)
     return assemble_worker(servers, targets, tasks, slots=slots, passes_logs=True)
@@ -111,8 +111,8 @@ def on_spark(plan: WorkerPlan, py_files: Sequence[Path]) -> WorkerPlan:
     """Return the plan with its plain tasks moved to Spark's executors.
 
     Spark tasks stay in local processes.  A plan without plain tasks is returned unchanged.  Raises `RuntimeConfigError`
-    if PySpark is missing, if the executors cannot reach the embedded servers, or if a first executor does not get
-    ready.
+    if PySpark is missing, if the executors cannot reach the embedded servers, or if the first executor does not
+    become ready.
     """
     check_pyspark("--engine spark")
     from perago.runtime.worker.hosted.link import Hosted

@@ -58,11 +58,11 @@ class Backend(ABC):
 
     @abstractmethod
     def import_adapters(self) -> None:
-        """Import in advance the modules needed to open the lake and the orchestrator."""
+        """Preload the modules that are needed to open the lake and the orchestrator."""
 
     @abstractmethod
     def of_run(self, run_id: str) -> Self:
-        """Return this backend as the worker of one run uses it."""
+        """Return this backend in the form that one run's worker uses."""
 
     @abstractmethod
     def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Self:
@@ -132,7 +132,7 @@ class Embedded(Backend):
         return open_read_only_orchestrator(self._orchestrator_file())
 
     def import_adapters(self) -> None:
-        """Import in advance the modules needed to open the lake and the orchestrator."""
+        """Preload the modules that are needed to open the lake and the orchestrator."""
         import perago.lake.local.lake
         import perago.orchestrator.local.orchestrator  # noqa: F401
 
@@ -195,7 +195,7 @@ class Real(Backend):
         return open_conductor(self.settings)
 
     def import_adapters(self) -> None:
-        """Import in advance the modules needed to open the lake and the orchestrator."""
+        """Preload the modules that are needed to open the lake and the orchestrator."""
         import perago.lake.lakefs.lake
         import perago.orchestrator.conductor.orchestrator  # noqa: F401
 
@@ -225,7 +225,7 @@ def for_short_run(settings: Settings) -> Settings:
 def run_settings(settings: Settings) -> Settings:
     """Return settings for the worker of one run.
 
-    Invalid input is a terminal failure there, because every retry would run the same code.
+    In such a run, invalid input is a terminal failure, because every retry would run the same code.
     """
     return replace(for_short_run(settings), wrong_input="terminal")
 
@@ -282,7 +282,7 @@ def open_conductor(settings: Settings, *, completion_seconds: float | None = Non
 
 
 def open_local_orchestrator(settings: Settings, path: Path | None = None) -> LocalOrchestrator:
-    """Open the embedded orchestrator below the root, or the one in the file `path`."""
+    """Open the embedded orchestrator below the root, or the one stored in the file `path`."""
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
     with made_root(settings.root):
@@ -290,7 +290,7 @@ def open_local_orchestrator(settings: Settings, path: Path | None = None) -> Loc
 
 
 def open_read_only_orchestrator(path: Path) -> LocalOrchestrator | None:
-    """Open the embedded orchestrator in a file for reading. Returns None if there is no such file."""
+    """Open the embedded orchestrator stored in this file, read-only. Returns None if the file does not exist."""
     from perago.orchestrator.local.orchestrator import LocalOrchestrator
 
     # Its clock stands at zero, so that nothing times out while we read a run whose worker is dead.
@@ -369,7 +369,7 @@ class ProbedServers:
 def server_names(
     settings: Settings, lake: Lake, orchestrator: Orchestrator, *, embedded: bool
 ) -> tuple[str, str]:
-    """Return the name of each server as it reports it, with version and address.
+    """Return the name and version of each server, as the server reports them, with its address.
 
     Raises `RuntimeConfigError` if something other than lakeFS or Conductor answers.  The error names the address and
     the setting that contains it.
@@ -380,7 +380,7 @@ def server_names(
 
 
 def name_lake(lake: Lake, settings: Settings) -> str:
-    """Return lakeFS's name and version as it reports them, and its address."""
+    """Return lakeFS's name and version, as the server reports them, and its address."""
     where = shown_address(settings.lakefs.endpoint) if settings.lakefs else "no address"
     try:
         return f"{lake.server()} at {where}"
@@ -393,7 +393,7 @@ def name_lake(lake: Lake, settings: Settings) -> str:
 
 
 def name_orchestrator(orchestrator: Orchestrator, settings: Settings) -> str:
-    """Return Conductor's name and version as it reports them, and its address."""
+    """Return Conductor's name and version, as the server reports them, and its address."""
     where = shown_address(settings.conductor.url) if settings.conductor else "no address"
     try:
         return f"{orchestrator.server()} at {where}"

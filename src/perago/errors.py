@@ -43,7 +43,7 @@ from pathlib import Path
 
 
 class PeragoError(Exception):
-    """Base class of all deliberate Perago errors."""
+    """Base class of all errors that Perago raises deliberately."""
 
 
 class TaskDefinitionError(PeragoError, ValueError):
@@ -51,7 +51,7 @@ class TaskDefinitionError(PeragoError, ValueError):
 
 
 class TrialError(PeragoError, ValueError):
-    """A trial in `perago.testing` is set up in a way that proves nothing. The message says what to change."""
+    """A trial in `perago.testing` is set up incorrectly and would prove nothing. The message says what to change."""
 
 
 class RuntimeConfigError(PeragoError, ValueError):

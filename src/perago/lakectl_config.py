@@ -1,7 +1,7 @@
-"""Read lakectl's configuration file, to fill in LAKECTL_* variables that are not set.
+"""Reads lakectl's configuration file, to fill in LAKECTL_* variables that are not set.
 
-The file only completes the settings for reaching lakeFS.  It never makes a command use lakeFS: the caller has already
-decided that (see `load_settings`).
+The file only fills gaps in the settings for reaching lakeFS.  It never makes a command use lakeFS: the caller has
+already decided that (see `load_settings`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEYS = {
 
 
 def read_lakectl_file(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the values in lakectl's file, keyed by variable name. Like lakectl, it treats a missing file as empty."""
+    """Return the values in lakectl's file, keyed by variable name. As in lakectl, a missing file counts as empty."""
     file = _file_of(environ)
     if file is None:
         return {}

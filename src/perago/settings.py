@@ -86,7 +86,8 @@ class Settings:
     """The effective master, whether from PERAGO_SPARK_CONF, PERAGO_SPARK_MASTER or spark-defaults.conf."""
     spark_conf: str
     spark_session: SparkSessionKind
-    """Quick sessions suit short work on one machine. With auto, the caller that creates the session decides."""
+    """The kind of Spark session. Quick sessions suit short work on one machine. With auto, the code that creates the
+    session decides."""
 
 
 def load_settings(

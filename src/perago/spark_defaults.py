@@ -47,7 +47,10 @@ def parse_conf(text: str) -> dict[str, str]:
 
 
 def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings in spark-defaults.conf, from the folder where spark-submit looks for it, or {}."""
+    """Return the settings in spark-defaults.conf, from the folder where spark-submit looks for it.
+
+    Returns {} if there is no such file.
+    """
     folder = environ.get("SPARK_CONF_DIR") or _conf_folder(environ)
     file = Path(folder) / "spark-defaults.conf" if folder else None
     try:
@@ -59,7 +62,7 @@ def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _conf_folder(environ: Mapping[str, str]) -> str | None:
-    """Return the folder `conf` in SPARK_HOME or, if that is not set, in the PySpark package. None if neither exists."""
+    """Return the `conf` folder in SPARK_HOME, or else in the PySpark package. Returns None if there is neither."""
     if home := environ.get("SPARK_HOME"):
         return os.path.join(home, "conf")
     package = find_spec("pyspark")

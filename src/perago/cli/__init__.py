@@ -1,6 +1,6 @@
-"""The `perago` command: parse, call, print.
+"""The `perago` command line.
 
-Each command has its own file.  Errors from all commands are printed here.
+Each command has its own module.  Errors from all of them are printed here.
 """
 
 from __future__ import annotations
@@ -49,8 +49,11 @@ _COMMANDS = {
     "sweep": "sweep",
     "doctor": "doctor",
 }
-"""The name of the object in each command's module, in the order of `--help` and of docs/commands.md: declare, run here,
-inspect, then work with servers."""
+"""The name of the object that implements each command, in that command's module.
+
+The order is that of `--help` and docs/commands.md: first commands for declarations, then for local runs, for
+inspection, and for servers.
+"""
 
 
 class _LazyCommands(Mapping[str, Any]):
@@ -129,12 +132,12 @@ def _tidy(command: Any, ctx: Any) -> None:
 
 
 def _metavar(option: Any, ctx: Any) -> str | None:
-    """Return the placeholder for an option without a metavar: N for a number, or None to list the choices."""
+    """Return the placeholder for an option without a metavar: N for a number, else None, which lists the choices."""
     return "N" if str(option.display_type_rich(ctx)).startswith("<int") else None
 
 
 def _usage(argument: Any) -> Callable[[Any], list[str]]:
-    """Return the function that writes an argument in a usage line as the docs do."""
+    """Return a function that formats an argument for a usage line, in the same style as the docs."""
     name = argument.metavar
     text = f"{name}…" if argument.nargs == -1 and "…" not in name and " " not in name else name
     return lambda ctx: [text if argument.required or text.startswith("[") else f"[{text}]"]
@@ -146,7 +149,7 @@ def _no_type(ctx: Any) -> None:
 
 @contextmanager
 def _printing_usage_errors() -> Iterator[None]:
-    """Print command-line errors on one line, too, with the command that shows the usage."""
+    """Print each command-line error on one line, with the command that shows the usage."""
     try:
         yield
     except _UsageError as error:

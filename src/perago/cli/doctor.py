@@ -121,7 +121,7 @@ def _invalid_spark_conf(report: SettingsReport) -> Iterator[Finding]:
 
 
 def _new_scratch_name() -> str:
-    """Return a dated branch name, like a probe branch's, so that a sweep recognizes the branch if doctor is killed."""
+    """Return a dated name for a probe branch, so that a sweep recognizes the branch if doctor is killed."""
     return probe_branch_name(time.time(), uuid.uuid4().hex[:12])
 
 

@@ -25,7 +25,7 @@ app = typer.Typer(
 
 @contextmanager
 def _lakefs(question: str | None = None, *, yes: bool = False) -> Iterator[Lake]:
-    """Open lakeFS, name it on stderr, and ask `question`. A command that leaves nothing behind asks no question."""
+    """Open lakeFS, name it on stderr, and ask `question`, if any. A command that leaves nothing behind asks none."""
     asks: Asks = "before it writes" if question is not None else "never"
     choice = choose_servers(None, True, asks=asks, yes=yes, lake_only=True)
     with choice.open_lake() as lake:

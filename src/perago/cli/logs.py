@@ -56,7 +56,7 @@ def logs(
 
 
 def _print_failures(tasks: list[TaskState]) -> None:
-    """Print why attempts failed. Their logs do not contain the reason, but users look for it here."""
+    """Print why attempts failed. Their logs do not contain the reason, but users expect to see it with the logs."""
     from perago.runtime.runs.format import status_line
 
     for task in tasks:

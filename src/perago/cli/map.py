@@ -121,9 +121,10 @@ def _task_of(target: str) -> tuple[str, TaskDefinition]:
 
 
 def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings) -> list[Row]:
-    """Return the rows.
+    """Return the rows of the table.
 
-    First checks the task and the outcomes file, so that a mistake ends the command before anything is opened.
+    The task and the name of the outcomes file are checked first, so that a mistake ends the command before anything is
+    opened.
     """
     from perago.runtime.maps.rows import rows_of
     from perago.runtime.maps.table import format_of, read_table
@@ -175,7 +176,7 @@ def _show_plan(lake: Lake, task: TaskDefinition, rows: list[Row]) -> None:
 def _print_summary(mapped: Map, left: list[Row], outcomes: Path, *, seconds: float | None) -> None:
     """Print how many rows are done, failed or left, and the command that resumes the run.
 
-    Uses JSON if `seconds` is set.
+    Prints JSON, including the duration, if `seconds` is set.
     """
     row_counts = mapped.row_counts()
     bad = [row for row in left if not mapped.is_done(row)]

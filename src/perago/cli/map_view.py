@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LINE_SECONDS = 10.0
 MOST_FAILURES = 20
-"""The number of failures that are printed one by one. The table of outcomes has all of them."""
+"""The maximum number of failures that are printed one by one. The table of outcomes lists all of them."""
 
 
 class MapView:

@@ -26,7 +26,7 @@ USAGE = 2
 
 
 def say(text: str, style: str | None = None, *, lines: bool = False) -> None:
-    """Print a line of the result. `lines` allows several lines, for example in the reason for a failure."""
+    """Print a line of the result, or several lines if `lines` is True, for example for a failure reason."""
     _print(printable(text) if lines else one_line(text), style, err=False)
 
 

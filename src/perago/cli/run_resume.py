@@ -1,4 +1,4 @@
-"""Resume or rerun an earlier run (`perago run --resume` and `--from`), with a worker for its tasks as they are now."""
+"""Resumes or reruns an earlier run (`perago run --resume` and `--from`), with a worker for the current task code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def find_completed(servers: Embedded | Real, run_id: str | None) -> tuple[Run, WorkflowState | None]:
-    """Return the run with this id, or the newest run, and its state if it is COMPLETED.
+    """Return the run with this id, or else the newest run, and the run's state if it is COMPLETED.
 
     The state is None if there is something left to resume.
     """
@@ -45,7 +45,7 @@ def resume_run(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerP
 def from_step(
     servers: Embedded | Real, run_id: str | None, step: str, *, jobs: int
 ) -> tuple[Run, WorkerPlan]:
-    """Start a new run at a step of an earlier one. Returns the new run and its worker plan."""
+    """Start a new run from a step in an earlier run. Returns the new run and its worker plan."""
     from perago.backend import Embedded
     from perago.runtime.runs import run
     from perago.runtime.runs.record import new_run_id

@@ -66,7 +66,7 @@ class Viewer:
             self._live.stop()
 
     def on_event(self, event: Event) -> None:
-        """Handle a worker event: the step of an attempt, its output, or the death of an executor."""
+        """Handle a worker event: an attempt's current step or output, the worker's shutdown, or an executor's death."""
         attempt = event.attempt
         if attempt is not None and event.kind in ("step", "doing"):
             self._steps[attempt.task_id] = event.text or event.step

@@ -1,4 +1,4 @@
-"""Choose the servers for a command, and ask for confirmation before it changes anything.
+"""Chooses the servers for a command, and asks for confirmation before the command changes anything.
 
     option      servers
     --remote    lakeFS and Conductor
@@ -98,7 +98,7 @@ class ServerChoice:
             self.agree_to_delete(question)
 
     def agree_to_delete(self, question: str) -> None:
-        """Ask for confirmation, on the embedded servers too. Ends the command if the answer is no."""
+        """Ask for confirmation of a deletion, even on the embedded servers. Ends the command if the answer is no."""
         if not self.yes and not output.confirm(question):
             output.fail("nothing was changed")
 
@@ -127,7 +127,7 @@ def choose_servers(
 ) -> ServerChoice:
     """Return the servers that a command uses, and print a note if the environment configures others.
 
-    Ends the command if it would have to ask for confirmation (`asks`) and there is no terminal.
+    Exits if the command needs confirmation (`asks`) but cannot ask for it, because there is no terminal.
     """
     settings = load_settings(os.environ, root=root, remote=remote)
     choice = ServerChoice(settings, yes)
@@ -151,7 +151,7 @@ def servers_to_read(root: Path | None, remote: bool | None) -> Embedded | Real:
 
 
 def refuse_without_terminal(asks: Asks, *, yes: bool) -> None:
-    """End a command that would have to ask for confirmation if stdin is not a terminal and --yes is not given."""
+    """Exit if the command needs confirmation but cannot ask for it: stdin is not a terminal and --yes was not given."""
     if asks != "never" and not yes and not sys.stdin.isatty():
         does = {
             "before it writes": "changes anything on the real servers",
@@ -163,7 +163,7 @@ def refuse_without_terminal(asks: Asks, *, yes: bool) -> None:
 
 
 def note_unused_servers(settings: Settings, *, lake_only: bool = False) -> None:
-    """Print a note if variables configure servers that the command does not use."""
+    """Print a note if environment variables configure servers that the command does not use."""
     if os.environ.get("PERAGO_SERVERS", "").strip():
         return
     found = ["lakeFS (LAKECTL_*)"] if settings.lakefs is not None else []
@@ -235,9 +235,9 @@ def agree_to_run(
 def format_changes(
     changes: Iterable[TaskDefChange], workflows: Iterable[WorkflowChange], *, planned: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield lines with their styles: each change, followed by its fields before and after.
+    """Yield lines with their styles: each change, followed by the old and new values of its fields.
 
-    `planned` says that the changes have not been applied yet.
+    `planned` is True if the changes have not been applied yet.
     """
     words = _PLANNED if planned else _DONE
     for change in changes:

@@ -16,7 +16,7 @@ from rich.live import Live
 
 
 class _Terminal(Console):
-    """A console that only one thread uses at a time, from reading the table's position to writing the last byte."""
+    """A console that admits only one thread at a time, from reading the table's position to writing the last byte."""
 
     def __init__(self, **options: Any) -> None:
         self.lock = threading.RLock()

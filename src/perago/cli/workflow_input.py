@@ -1,4 +1,4 @@
-"""Read and check the workflows and inputs of commands, before anything is written.
+"""Reads and checks the workflows and inputs passed to commands, before anything is written.
 
 Every mistake in a workflow is printed as a line on stderr, and an error ends the command before anything starts.
 """
@@ -157,7 +157,7 @@ class _Everything:
 
 
 def checked_file(file: str, found: Collected) -> CheckedWorkflow:
-    """Check a workflow file against the tasks that were found."""
+    """Check a workflow file against the known tasks."""
     try:
         definition = read_definition(file)
     except (RuntimeConfigError, TaskDefinitionError) as error:

@@ -3,8 +3,8 @@
 A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that raises if
 the check does not hold.  A check that measures something also has `finding(tree)`, which is called instead of
 `violation(tree)`.  A check that fails before the body raises `PreGuardrailViolation` (terminal), and one that fails
-after it raises `PostGuardrailViolation`.  The author's `TaskFailed` passes through both.  `evaluate_checks` yields the
-result of every check, so that users also see the figures of the checks that passed.
+after it raises `PostGuardrailViolation`.  A `TaskFailed` raised by a check passes through unchanged.  `evaluate_checks`
+yields the result of every check, so that users also see the figures of the checks that passed.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def looks_outside(check: object, view: View) -> bool:
 
 
 def not_a_check(value: object) -> str | None:
-    """Return why `value` cannot be a check, or None."""
+    """Return why `value` cannot be a check, or None if it can."""
     if isinstance(value, TreeCheck) and not isinstance(value, type):
         return None
     if not callable(value) or isinstance(value, type):

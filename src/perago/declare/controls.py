@@ -18,7 +18,7 @@ TimeoutAction = Literal["RETRY", "TIME_OUT_WF", "ALERT_ONLY"]
 
 DEFAULT_LEASE_SECONDS = 600
 DEFAULT_MERGE_TIMEOUT_SECONDS = 60
-"""Also the merge timeout of a task without a publish budget."""
+"""The default merge timeout, which also applies to a task without a publish budget."""
 
 
 class RetryPolicy(SpecBase):
@@ -161,7 +161,10 @@ class PublishBudget(SpecBase):
 
     @property
     def response_timeout_seconds(self) -> int:
-        """The response timeout that a publication needs: merge, completion, shutdown grace and one heartbeat."""
+        """The response timeout that a publication needs.
+
+        It is the sum of the merge timeout, the completion timeout, the shutdown grace and one heartbeat interval.
+        """
         return (
             self.lakefs_merge_timeout_seconds
             + self.conductor_completion_timeout_seconds

@@ -1,9 +1,9 @@
 """Reports errors in declarations.
 
 Declarations are checked where they are written, so importing a module finds its errors.  A declaration with errors
-raises one `TaskDefinitionError`.  Inside a `collect_diagnostics()` block the errors are collected instead: the declaration
-evaluates to a placeholder and the import continues, so that one run finds every error.  The text names the place, the
-task if known, the field, the value and the rule.
+raises one `TaskDefinitionError`.  Inside a `collect_diagnostics()` block the errors are collected instead: the
+declaration evaluates to a placeholder and the import continues, so that one run finds every error.  An error's text
+names the place, the task if known, the field, the value and the rule.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_AUTHORS = (
     str(Path(pydantic.__file__).parent) + os.sep,
     "<frozen ",
 )
-"""File prefixes of frames that never contain an author's declaration: Perago, pydantic and the import system."""
+"""Path prefixes of files that never contain an author's declaration: Perago's, pydantic's and the import system's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ def report(diagnostics: Sequence[Diagnostic], place: SourceLocation) -> None:
 
 
 def calling_place() -> SourceLocation:
-    """Return the author's line being executed.  If it is part of a task's decorator, the task is included."""
+    """Return the author's line that is being executed, with the task if the line is part of a task's decorator."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_AUTHORS):
         frame = frame.f_back

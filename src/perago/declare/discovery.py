@@ -1,8 +1,8 @@
 """Loads tasks from targets.
 
 A target is an import path (`app.tasks`; the current folder is on the path) or a file (`jobs/tasks.py`).  The rule: a
-target means the same in every process with the same current folder, because executors load their tasks from it again.
-A file inside a package is imported under its dotted name, so that its relative imports work.  Any other file is
+target means the same module in every process with the same current folder, because executors load their tasks from it
+again.  A file inside a package is imported under its dotted name, so that its relative imports work.  Any other file is
 imported under a name derived from its path, with its folder on the path, as Python does for a script.
 
 Only the tasks that a module declares itself are loaded, not those it imports.  Every failure is one
@@ -173,7 +173,7 @@ def collect(targets: Sequence[str]) -> Collected:
 def _discard_broken_modules() -> Iterator[list[LocatedDiagnostic]]:
     """Collect diagnostics.  If there are any, remove the author's newly imported modules from `sys.modules`.
 
-    A module with a diagnostic contains placeholders, and others may have imported them.
+    A module with a diagnostic contains placeholders, which other modules may have imported.
     """
     known = set(sys.modules)
     with collect_diagnostics() as diagnostics:
@@ -286,7 +286,7 @@ def _dotted_name(file: Path) -> tuple[str | None, Path]:
 
 
 class _FromSource(SourceFileLoader):
-    """Always compiles the file: cached bytecode may be stale if a file changes twice within a second."""
+    """A loader that always compiles the file: cached bytecode may be stale if a file changes twice within a second."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

@@ -36,7 +36,7 @@ _COMPARISONS = ("greater ", "less ", "finite")
 
 
 def parse_params(model: type[BaseModel], text: str | bytes, *, strict: bool) -> BaseModel:
-    """Parse params from JSON text.  If `strict`, unknown fields are rejected at every level, otherwise ignored."""
+    """Parse params from JSON text.  Unknown fields at any level are rejected if `strict`, and ignored otherwise."""
     try:
         return model.model_validate_json(text, strict=True, extra="forbid" if strict else "ignore")
     except ValidationError as error:
@@ -63,7 +63,7 @@ def parse_result(model: type[BaseModel], text: str | bytes) -> BaseModel:
 
 
 def dump_result(model: type[BaseModel], value: object) -> dict[str, Any]:
-    """Return the body's result as JSON values.  The result must be an instance of the declared model, or fit it."""
+    """Return the body's result as JSON values.  The result must be an instance of the declared model, or match it."""
     # First, because pydantic turns NaN and infinity into null in fields of type `Any`.
     for path in _lost_numbers("result", value):
         raise TaskResultError(f"{path}: {_NOT_JSON}")
@@ -153,7 +153,7 @@ def _lost_numbers(path: str, value: object) -> Iterator[str]:
 def _lost_numbers_in_models(path: str, value: object, dumped: object) -> Iterator[str]:
     """Yield the path of every NaN or infinity in models nested in a value.
 
-    In a field of type `Any`, a nested model is dumped with its own serializer, which turns them into null.
+    In a field of type `Any`, a nested model is dumped with its own serializer, which turns these numbers into null.
     """
     if isinstance(dumped, dict):
         items = dict(value) if isinstance(value, BaseModel | dict) else {}

@@ -1,4 +1,4 @@
-"""The base class of every declared value: frozen, without unknown fields, and with one kind of error.
+"""The base class of all declared values, which are frozen, reject unknown fields, and report errors in the same way.
 
 Pydantic finds the errors, and this module rewords them for the author of the declaration.  A `ValidationError` never
 leaves this module: `diagnostics` reports it as a `TaskDefinitionError`.
@@ -15,7 +15,7 @@ from perago.declare.diagnostics import BrokenRule, Diagnostic, calling_place, re
 from perago.protocol.suggestions import did_you_mean
 
 _JAVA_INT = 2**31 - 1
-"""The largest Java int.  Conductor stores these numbers as ints."""
+"""The largest Java int.  Conductor stores the numbers in a TaskDef as Java ints."""
 
 Whole = Annotated[int, Field(strict=True, ge=0, le=_JAVA_INT)]
 Positive = Annotated[int, Field(strict=True, ge=1, le=_JAVA_INT)]

@@ -3,7 +3,8 @@
 A check is a value: it states what must hold, and knows nothing about Spark.  All checks on the same table are evaluated
 together, in one Spark job (`table_audit`), when the first of them is needed.
 
-`require_unique` treats null as a value like any other.  `require_values` ignores nulls; use `forbid_nulls` for those.
+`require_unique` treats null as a value like any other.  `require_values` ignores nulls; use `forbid_nulls` to reject
+them.
 """
 
 from __future__ import annotations

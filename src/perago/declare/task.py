@@ -27,7 +27,7 @@ from perago.protocol.suggestions import did_you_mean
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 OWNER_DEFAULT = "__owner_email__"
-"""The module-level name whose value is the owner of every task in the module that names no owner itself."""
+"""The name of the module-level variable that contains the default owner of the module's tasks."""
 
 OWNER_SETTING = "PERAGO_OWNER_EMAIL"
 """The environment variable that names the default owner.
@@ -57,7 +57,7 @@ class TaskDefinition:
 
     @property
     def output_model(self) -> type[BaseModel]:
-        """The result model, under its name in perago 0.6.1."""
+        """The result model, under the name that it had in perago 0.6.1."""
         return self.result_model
 
     @property

@@ -46,7 +46,7 @@ _FROZEN = "<frozen "
 _JAVA_FRAME = re.compile(r"\s+at [\w.$]+[(/]|\s+\.\.\. \d+ more")
 """A Java frame.  Spark's errors contain hundreds of them."""
 Frame = tuple[str, int, str, str]
-"""File, line, function and module."""
+"""The file, line, function and module of a stack frame."""
 
 
 def describe_with_place(error: BaseException) -> str:
@@ -95,7 +95,7 @@ def _frames(trace: TracebackType | None) -> Iterator[Frame]:
 
 
 def _user_frames(frames: Sequence[Frame]) -> list[Frame]:
-    """Return the author's frames: those in the package of the module called first, and in files outside libraries."""
+    """Return the author's frames: those in the package that was called first, and those in files outside libraries."""
     begun = [frame for frame in frames if not _is_own_file(frame[0])]
     while begun and _is_caller_file(begun[0][0]):
         begun = begun[1:]

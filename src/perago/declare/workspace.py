@@ -2,7 +2,7 @@
 
 The rule: every spec that exists is valid.  `prefix` is the form that authors write (`/`, `/a/b`).  `object_prefix` is
 the prefix of the object names and ends with a `/`, so that `/audio` never includes `audiobook/`.  `reads` and
-`writes` are paths below the prefix, and they match whole path parts too.  `view` combines them.
+`writes` are paths below the prefix, and they too match only whole path parts.  `view` combines them.
 """
 
 from __future__ import annotations
@@ -136,22 +136,22 @@ class WorkspaceSpec(SpecBase):
     """True if the task only reads. It then publishes nothing, and its output is the commit of its input."""
 
     on_abandoned: PolicyName = DEFAULT.name
-    """What a retry does with an earlier attempt's publication that Conductor never accepted.
+    """The action that a retry takes on an earlier attempt's publication that Conductor never accepted.
 
     `replace` moves the branch back to undo it. `supersede` publishes on top of it, which also works on protected
     branches. `reuse` does the same, but skips the body if the branch already contains the result of the same input.
     """
 
     on_advanced: AdvancedName = "refuse"
-    """What an attempt does if others have advanced the branch since its input.
+    """The action that an attempt takes if others have advanced the branch since its input.
 
     `refuse` fails the attempt. `rebase` publishes on top of their commits if nothing that the task sees has changed. It
     requires `on_abandoned` to be `supersede` or `reuse`.
     """
 
     placement: Placement = "auto"
-    """Where a Spark task's files are. `local`: in a folder on the worker. `direct`: on the staging branch, which the
-    whole cluster reads and writes. `auto`: `local` if Spark's master is local, otherwise `direct`."""
+    """The location of a Spark task's files. `local`: in a folder on the worker. `direct`: on the staging branch, which
+    the whole cluster reads and writes. `auto`: `local` if Spark's master is local, otherwise `direct`."""
 
     @model_validator(mode="after")
     def _read_only_publishes_nothing(self) -> Self:
@@ -217,5 +217,5 @@ class WorkspaceSpec(SpecBase):
 
     @property
     def object_prefix(self) -> str:
-        """The prefix of the names of the workspace's objects: empty for the root, otherwise such as `a/b/`."""
+        """The prefix of the workspace's object names: empty for the root, otherwise a path such as `a/b/`."""
         return "" if self.prefix == "/" else self.prefix[1:] + "/"

@@ -1,4 +1,4 @@
-"""Create and use an AppCDS archive of Spark's classes, which halves the startup time of a session.
+"""Creates and uses an AppCDS archive of Spark's classes, which halves the startup time of a session.
 
 In a short session, the JVM spends most of its time reading and verifying Spark's classes, and the archive saves that
 work.  There is one archive for each combination of Java and Spark, in the user's cache folder.  It is created by a
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("perago.spark")
 
 QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
-"""Use only the first JIT compiler: a short session ends before the second one pays off."""
+"""JVM option that enables only the first JIT compiler: a short session ends before the second one pays off."""
 
 _SERIAL = "-XX:+UseSerialGC"
 _FEW_CORES = 2
 
 _RETRY_AFTER = 24 * 3600.0
-"""Seconds to wait before retrying after an archive could not be created."""
+"""Seconds to wait after a failure to create an archive before trying again."""
 
 _LONGEST_START = 60.0
 """Seconds after which a JVM that has not finished starting is considered failed."""
@@ -53,8 +53,8 @@ _LONGEST_START = 60.0
 def quick_options(cores: int | None = None) -> tuple[str, ...]:
     """Return the JVM options for a session that starts quickly.
 
-    With few cores, a concurrent garbage collector only takes CPU time from the program: 13 % of the CPU time of a
-    start, on two cores.
+    With few cores, a concurrent garbage collector only takes CPU time away from the program.  On two cores, it takes
+    13 % of a session's startup CPU time.
     """
     few = (cores or os.cpu_count() or 1) <= _FEW_CORES
     return (QUICK_COMPILER, _SERIAL) if few else (QUICK_COMPILER,)
@@ -78,7 +78,8 @@ def archive_file(environ: Mapping[str, str]) -> Path | None:
 def use_options(archive: Path) -> tuple[str, ...]:
     """Return the JVM options for an archive.
 
-    The JVM verifies its checksums, and silently ignores an unusable archive.
+    The JVM verifies the archive's checksums, and silently ignores an unusable archive.  Returns no options if the
+    archive is truncated, or if Spark would split its path at a space.
     """
     # Spark splits options at spaces, so an archive whose path contains a space cannot be used.
     if " " in str(archive) or not _is_whole(archive):
@@ -87,7 +88,7 @@ def use_options(archive: Path) -> tuple[str, ...]:
 
 
 def archive_breaks_jvm(archive: Path, environ: Mapping[str, str]) -> bool:
-    """Return whether the archive is the cause: Spark's JVM starts without it, but not with it."""
+    """Return whether the archive keeps Spark's JVM from starting: the JVM starts without it, but not with it."""
     return not _jvm_starts(use_options(archive), environ) and _jvm_starts((), environ)
 
 
@@ -152,7 +153,7 @@ def make(archive: Path) -> bool:
 
 
 def _run_a_session(made: Path, folder: Path) -> None:
-    """Run a typical session. When its JVM exits, it archives the classes that were used."""
+    """Run a typical session. On exit, its JVM archives the classes that it has loaded."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.Builder().master("local[2]")
@@ -206,7 +207,7 @@ def _try_lock(archive: Path) -> Iterator[bool]:
 def _is_whole(archive: Path) -> bool:
     """Return whether the archive has its original size.
 
-    A truncated one crashes the JVM before it verifies checksums.
+    A truncated archive crashes the JVM before the checksums are verified.
     """
     try:
         return archive.stat().st_size == int(_size_file(archive).read_text(encoding="utf-8"))
@@ -244,7 +245,7 @@ def _spark_home(environ: Mapping[str, str]) -> Path | None:
 
 
 def main() -> int:
-    """Create the archive for this Java and Spark. Also returns 0 if it already exists."""
+    """Create the archive for this Java and Spark. Returns 0 on success, or if the archive already exists."""
     archive = archive_file(os.environ)
     if archive is None:
         sys.stderr.write("there is no Java, or no Spark: no archive of Spark's classes was made\n")

@@ -50,12 +50,12 @@ _IVY_KEYS = ("spark.jars.ivy", "spark.jars.ivySettings", "spark.jars.repositorie
 
 
 def is_local(master: str) -> bool:
-    """Return whether a master runs everything in the JVM of this process."""
+    """Return whether, with this master, everything runs in this process's JVM."""
     return master == "local" or master.startswith("local[")
 
 
 def runs_here(master: str) -> bool:
-    """Return whether a master's executors are all on this machine, and so share its folders."""
+    """Return whether, with this master, all executors are on this machine and share its folders."""
     return is_local(master) or master.startswith("local-cluster[")
 
 
@@ -78,8 +78,8 @@ def with_jvm_options(
 ) -> dict[str, str]:
     """Add options for the session's JVM to the configuration.
 
-    They come before the options already set, so that those win.  The JVM accepts only one garbage collector, so ours is
-    left out if another one is set.
+    The new options come first, so that options already set take precedence.  The JVM accepts only one garbage
+    collector, so ours is left out if another one is set.
     """
     set_before = conf.get(_JVM_OPTIONS) or spark_defaults(environ).get(_JVM_OPTIONS) or ""
     if _COLLECTOR.search(set_before):
@@ -122,7 +122,10 @@ def _defaults(settings: Settings, scratch: Path, environ: Mapping[str, str]) -> 
 
 
 def _driver_gib() -> int:
-    """Return an eighth of the machine's memory, from 1 to 8 GiB, because several executors each have a session."""
+    """Return the driver's memory in GiB: an eighth of the machine's, but at least 1 and at most 8.
+
+    Several executors may share the machine, and each has its own session.
+    """
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -131,7 +134,9 @@ def _driver_gib() -> int:
 
 
 def log_options(scratch: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return JVM options that log warnings and errors, except for warnings at every start that nobody can act on.
+    """Return JVM options that enable logging of warnings and errors.
+
+    Warnings that appear at every start and that nobody can act on are left out.
 
     The log lines become part of the output of the attempt that starts Spark.  Returns no options if the operator
     configures log4j, or if Spark would split the path at a space.
@@ -183,7 +188,7 @@ class Packages:
         return complete
 
     def with_cached_jars(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str] | None:
-        """Return the configuration with the listed files as jars.
+        """Return the configuration with the files in the saved list as jars.
 
         Returns None if there is no list, or if a file is missing or has another size.
         """
@@ -226,7 +231,7 @@ class Packages:
         return all(any(uri.endswith(name) for uri in uris) for name in wanted)
 
     def _jar_list_path(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> Path | None:
-        """Return the path of the list, even if it does not exist. Returns None if Ivy has to resolve the packages."""
+        """Return the path of the saved list, even if it does not exist. Returns None if Ivy must resolve packages."""
         known = {**spark_defaults(environ), **conf}
         folder = cache_folder(environ)
         if folder is None or not self.names or any(known.get(key) for key in (_PACKAGES, _EXCLUDES, _JARS)):

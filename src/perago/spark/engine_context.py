@@ -64,7 +64,7 @@ def scratch() -> Path:
 
 
 def _quieten(context: SparkContext) -> None:
-    """Keep Spark's stack traces for lost tasks out of the log: the outcome of the attempt or row has the reason."""
+    """Keep Spark's stack traces for lost tasks out of the log: the attempt's or row's outcome contains the reason."""
     jvm: Any = context._jvm
     log4j = jvm.org.apache.logging.log4j
     for name in _LOST_TASK_LOGGERS:

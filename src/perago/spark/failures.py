@@ -1,4 +1,6 @@
-"""Shorten Spark's failures to one reason: the cause, the line of user code, the table.  The stack stays in the log.
+"""Shortens a Spark failure to a one-line reason: the cause, the line of user code, and the tables.
+
+The stack stays in the log.
 
 Spark wraps the cause in a job abort, a stage failure and a lost task, with a stack in each message.  People need the
 first line of the innermost cause, without the paths on this machine.  If Python code in a Spark worker raised an
@@ -53,7 +55,10 @@ def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ())
 
 
 def remote_place(error: BaseException) -> str:
-    """Return the last line of user code in a Spark worker's traceback, as "tasks.py:12 in clean", or "" if none."""
+    """Return the last line of user code in a Spark worker's traceback, such as "tasks.py:12 in clean".
+
+    Returns "" if there is none.
+    """
     frames = _REMOTE_FRAME.findall(all_messages(error))
     own = [frame for frame in frames if not _is_library_there(frame[0])]
     return "{}:{} in {}".format(own[-1][0].rpartition("/")[2], *own[-1][1:]) if own else ""

@@ -1,4 +1,4 @@
-"""Run an attempt's Spark work in its own job group, with progress messages and short failure reasons.
+"""Runs an attempt's Spark work in its own job group, with progress messages and short failure reasons.
 
 Spark tracks job groups per thread, so concurrent attempts in one process stay separate.  Jobs in the group that are
 still running when the attempt ends are cancelled, because nothing may write to a place while its result is being
@@ -29,7 +29,8 @@ log = logging.getLogger("perago.spark")
 
 _PROGRESS_SECONDS = 0.5
 _SPARK_IS_GONE: tuple[type[Exception], ...] = (*SPARK_ERRORS, AttributeError)
-"""`AttributeError` is included because the context has no Java object once the body has stopped Spark."""
+"""Errors that may mean that Spark is gone. `AttributeError` is included because the context has no Java object once the
+body has stopped Spark."""
 
 
 @contextlib.contextmanager
@@ -77,7 +78,10 @@ def _job_group(context: SparkContext, request: PlaceRequest, session: AttemptSes
 
 
 def _cancel_jobs(context: SparkContext, group: str, *, only_attempt: bool) -> None:
-    """Cancel jobs that the body's threads left running, in all groups if no other attempt is at work."""
+    """Cancel the jobs that the body's threads left running.
+
+    If this is the only attempt at work, jobs in all groups are cancelled; otherwise, only those in its own group.
+    """
     tracker = context.statusTracker()
     active = set(tracker.getActiveJobsIds())
     if only_attempt and active:

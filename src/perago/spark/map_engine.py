@@ -1,8 +1,8 @@
-"""Run a map on Spark: all rows form one Spark job, with one task per row, and outcomes are yielded as they arrive.
+"""Runs a map on Spark: all rows form one Spark job, with one task per row, and outcomes are yielded as they arrive.
 
 - Each row is a separate Spark task, so a slow row does not delay the others.
-- Outcomes come back in an accumulator, which Spark delivers when a task has ended, even from another machine, and
-  without waiting for the whole job.  By then the outcome is in the run's record.
+- Outcomes come back in an accumulator.  Spark delivers it as soon as a task has ended, even from another machine, and
+  does not wait for the whole job.  By then the outcome is already in the run's record.
 - Spark reruns a task if its executor dies.  The rerun is a new execution of the row, which claims the row in the
   record.  Speculative copies of slow tasks are disabled.
 - The plan, including the keys to the lake, is sent inside the job's function, so no page, log or command line shows
@@ -101,7 +101,7 @@ def _problem(plan: MapPlan) -> str:
 
 
 def _outcome_param(arrived: Callable[[RowOutcome], None] | None) -> Any:
-    """Return the accumulator's merge rule: executors collect a list, the driver passes each outcome to `arrived`."""
+    """Return the accumulator's merge rule: executors collect a list, and the driver passes outcomes to `arrived`."""
     from pyspark.accumulators import AccumulatorParam
 
     class OutcomeParam(AccumulatorParam[list[RowOutcome]]):

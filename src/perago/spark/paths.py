@@ -1,4 +1,4 @@
-"""Validate paths in a Spark workspace, and recognize Spark's leftovers.
+"""Validates paths in a Spark workspace, and recognizes Spark's leftovers.
 
 Paths are relative to the prefix and must lie within what the task sees or, for writes, may change.
 

@@ -83,7 +83,7 @@ class LocalPlace(WorkdirPlace):
 
     @property
     def argument(self) -> object:
-        """The workspace that accesses the folder."""
+        """The body's workspace, whose tables are in the folder."""
         return self._workspace
 
     def result(self, recorded: str | None) -> Result:
@@ -93,7 +93,7 @@ class LocalPlace(WorkdirPlace):
         return result
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Run in the attempt's own job group."""
+        """Run the block in the attempt's own job group."""
         return at_work(self._session, self._request, self._workspace)
 
     def tree(self, checks: Sequence[Check]) -> Tree:
@@ -146,12 +146,12 @@ class DirectPlace:
 
     @property
     def argument(self) -> SparkWorkspace:
-        """The workspace that accesses the branch."""
+        """The body's workspace, whose tables are on the branch."""
         assert self._workspace is not None  # noqa: S101 - `fill` comes first
         return self._workspace
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Run in the attempt's own job group, with the keys to the repository."""
+        """Run the block in the attempt's own job group, with the keys to the repository."""
         open_bucket(self._sessions.get(), self._request.workspace.repository, self._lakefs)
         return at_work(self._session, self._request, self.argument)
 

@@ -1,9 +1,9 @@
-"""Make the modules of this process importable in Spark's Python workers.
+"""Makes this process's modules importable in Spark's Python workers.
 
-Spark sends a function to its workers by the name of its module.  If all executors are on this machine, a Python worker
-finds every module that this process finds, because it gets the same folders on its path, in the same order.  For a task
-file outside any package (`--tasks tasks.py`), Perago makes up a module name, and a small loader with that name in the
-session's scratch folder runs the file.
+Spark sends a function to its Python workers as a reference to the function's module.  If all executors are on this
+machine, a Python worker finds every module that this process finds, because it gets the same folders on its path, in
+the same order.  For a task file outside any package (`--tasks tasks.py`), Perago generates a module name, and a small
+loader with that name in the session's scratch folder runs the file.
 
 Spark starts new workers when the path changes, so no worker keeps an old version of a task file that was reloaded.
 """
@@ -50,7 +50,10 @@ def _own_folders() -> list[str]:
 
 
 def _loaders(files: list[FileModule], scratch: Path) -> str | None:
-    """Write a loader for each file and return their folder. Its name depends on the files' names and contents."""
+    """Write a loader for each file, and return the loaders' folder. Returns None if there are no files.
+
+    The folder's name depends on the files' names and contents.
+    """
     if not files:
         return None
     versions = "\n".join(f"{one.name} {one.file} {one.digest}" for one in files)

@@ -1,4 +1,4 @@
-"""Give Spark access to a lakeFS repository: Hadoop's s3a over lakeFS's S3 gateway.
+"""Gives Spark access to a lakeFS repository, through Hadoop's s3a and lakeFS's S3 gateway.
 
 The keys are set per repository in the running session, not in its configuration.  The configuration would expose them
 on the JVM's command line, and would also send every other `s3a://` address in a body to lakeFS.

@@ -1,9 +1,9 @@
-"""Compare tables with a declared schema: a pydantic model or a StructType.
+"""Compares tables with a declared schema: a pydantic model or a StructType.
 
 If a table does not match, the error lists every difference in names, types and nullability.  A StructType must match
 exactly.  A model is interpreted as in Python: `int` is any integer, `float` any floating-point number, `datetime` a
 timestamp with or without a zone, `Decimal` any decimal unless `Field(max_digits=…, decimal_places=…)` specifies one,
-and `X | None` a nullable column.  `extra="allow"` permits additional columns.
+and `X | None` a nullable column.  `extra="allow"` or `extra="ignore"` permits additional columns.
 
 The files of one table must also agree on details that a model leaves open, because Spark reads them all with one
 schema.
@@ -61,7 +61,10 @@ def declared_schema(schema: TableSchema) -> DeclaredSchema:
 def differences(
     wanted: DeclaredSchema, found: StructType, nullability_known: Callable[[str], bool]
 ) -> list[str]:
-    """Return every difference from the declaration. `nullability_known(column)` says whether its nullability is known."""
+    """Return every difference from the declaration.
+
+    Nullability is compared only in columns for which `nullability_known` returns True.
+    """
     there = {field.name: field for field in found.fields}
     problems = []
     for field in wanted.struct.fields:
@@ -86,7 +89,7 @@ def differences(
 
 
 def type_conflicts(written: StructType, stored: StructType) -> list[str]:
-    """Return every column whose type differs from the stored files. Columns on only one side are ignored."""
+    """Return every column whose type differs from that in the stored files. Columns on only one side are ignored."""
     there = {field.name: field.dataType.simpleString() for field in stored.fields}
     return [
         f"column {field.name!r} is {field.dataType.simpleString()}, and {there[field.name]} in files that stay"

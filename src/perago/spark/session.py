@@ -4,10 +4,10 @@
   and any shared state that it changed is restored when it ends (`shared_state`), so a retry computes the same result as
   the first attempt.
 - While an attempt runs, its session is PySpark's default: `SparkSession.builder.getOrCreate()` returns it.
-- The scratch folder is below the root and is marked with its process.  A new session removes the folders of dead
+- The scratch folder is below the root and records which process owns it.  A new session removes the folders of dead
   processes, because a killed JVM leaves its shuffle files behind.
 - Spark's own signal handling is undone, because the supervisor decides when an attempt ends.
-- An attempt ends if its body stops Spark, or if its JVM dies.  The next attempt gets a new Spark.
+- An attempt ends if its body stops Spark, or if its JVM dies.  The next attempt gets a new Spark context.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Sessions:
             log.warning("Spark did not start, the next attempt retries", exc_info=error)
 
     def _choose_python(self) -> None:
-        """Run Python functions with this process's Python and its packages, not with the Python on PATH."""
+        """With a local master, make Spark use this process's Python and its packages, not the Python on PATH."""
         if is_local(self._settings.spark_master):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -236,7 +236,7 @@ class AttemptSession:
         return self._sessions.for_checks()
 
     def check_final_state(self, *, publishes: bool) -> None:
-        """Raise `TaskFailed` if the attempt left Spark in a state in which it may not end."""
+        """Raise `TaskFailed` if the body stopped Spark, left a query running, or created tables that will be lost."""
         if self._session is not None:
             self._sessions.check_final_state(self._session, publishes=publishes)
 

@@ -1,4 +1,4 @@
-"""Evaluate table checks: all checks on one table cost one Spark job.
+"""Evaluates table checks.  All checks on one table together take one Spark job.
 
 The whole-table counts (rows, nulls, values) come from one pass, and each set of unique columns needs a separate
 grouping.  Their one-row results are combined into one query.  Only counts reach the driver.  When a check fails, up to
@@ -53,7 +53,7 @@ class Auditor:
     def finding(self, check: TableCheck, tree: Tree) -> CheckResult:
         """Return the finding of a check.
 
-        If the check failed, the finding also names other failed checks on its table.
+        If the check failed, the finding also names other failed checks on the same table.
         """
         if check.source not in self._found:
             checks = dict.fromkeys([*(one for one in self._checks if one.source == check.source), check])
@@ -106,7 +106,7 @@ class AuditedTree:
 
 
 def _evaluate_all(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _CheckOutcome]:
-    """Return the finding of every check. Rows are not read for checks on the columns, or if a column is missing."""
+    """Return the finding of every check. Rows are not read for `require_columns`, or if a column is missing."""
     found: dict[TableCheck, _CheckOutcome] = {}
     to_count = []
     for check in checks:
@@ -199,7 +199,7 @@ def _rows(total: int) -> str:
 
 
 def _violation_conditions(frame: DataFrame, check: TableCheck) -> list[Column]:
-    """Return the conditions that make a row offending, one for each count that the check needs."""
+    """Return the conditions under which a row violates the check, one for each count that the check needs."""
     from pyspark.sql import functions as F
 
     if check.kind == "forbid_nulls":

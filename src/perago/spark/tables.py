@@ -1,4 +1,4 @@
-"""Read and write tables, with a declared schema if there is one.
+"""Reads and writes tables, with a declared schema if there is one.
 
     format                          its schema is               an overwrite
     csv  json  text  xml            supplied by the reader      empties the folder (Spark)
@@ -9,8 +9,8 @@ A Delta table is a folder of Parquet files with a log that says which of them ar
 return rows deleted long ago, and overwriting it as Parquet would destroy it.  So any use other than as a Delta table is
 rejected.
 
-Parquet files written by Spark contain their schema, with nullability, in the footer.  Reading one footer here saves the
-Spark job that would do the same.  Files from another writer or in another format need that job.
+Parquet files written by Spark contain their schema, with nullability, in the footer.  Reading one footer directly
+saves a Spark job.  Files from another writer or in another format need that job.
 
 All files of a table must have the same column types.  Spark reads a table with one schema, so a decimal(15,2) next to a
 decimal(38,18) makes the column unreadable for every later reader.  `check_column_types` covers everything that an
@@ -62,7 +62,7 @@ _IN_DELTA_LOG = re.compile(rf"((?:.*/)?){DELTA_LOG}/")
 
 
 def check_format(spark: SparkSession, uri: str, format: str, *, writing: bool = False) -> None:
-    """Raise `GuardrailViolation` if a Delta table is used as plain files, or if Delta is written among plain files."""
+    """Raise `GuardrailViolation` if a Delta table is used as plain files, or would be written among plain files."""
     if has_wildcard(uri) or not (format in FILES or (writing and format == DELTA)):
         return
     if _exists(spark, f"{uri}/{DELTA_LOG}"):
@@ -90,7 +90,7 @@ def unknown_format(error: Exception, format: str) -> str | None:
 
 
 def normalized_format(format: str) -> str:
-    """Return a format's name, in lower case if this module knows the format: Spark ignores case."""
+    """Return a format's name. The name of a known format is returned in lower case, because Spark ignores case."""
     return format.lower() if format.lower() in FILES | {DELTA} else format
 
 
@@ -101,7 +101,10 @@ def _exists(spark: SparkSession, uri: str) -> bool:
 
 
 def first_file(spark: SparkSession, uri: str) -> str | None:
-    """Return the URI of any one file that Spark would read from the table at `uri`, or None. `uri` may be a pattern."""
+    """Return the URI of one of the files that Spark would read from the table at `uri`, which may be a pattern.
+
+    Returns None if there are no such files.
+    """
     jvm: Any = spark._jvm
     conf = spark.sparkContext._jsc.hadoopConfiguration()
     path = jvm.org.apache.hadoop.fs.Path(uri)
@@ -201,7 +204,7 @@ def write_table(
 def _check_appended_types(df: DataFrame, uri: str, format: str) -> None:
     """Raise `GuardrailViolation` if column types differ from those in the table's files.
 
-    Runs before any work is done.
+    This check runs before any work is done.
     """
     file = first_file(df.sparkSession, uri)
     problems = (
@@ -212,7 +215,7 @@ def _check_appended_types(df: DataFrame, uri: str, format: str) -> None:
 
 
 def check_column_types(spark: SparkSession, base: str, changes: Changes, files: Collection[str]) -> None:
-    """Raise `PostGuardrailViolation` if a table's new files have other column types than its unchanged files."""
+    """Raise `PostGuardrailViolation` if a table's new files have different column types from its unchanged files."""
     new = _first_of_each_table(changes.put)
     if not new:
         return

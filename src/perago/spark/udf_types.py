@@ -1,4 +1,4 @@
-"""Allow UDFs to be declared before there is a session: `@F.udf("int")` at the top of a task module.
+"""Allows UDFs to be declared before there is a session: `@F.udf("int")` at the top of a task module.
 
 PySpark asks the JVM to parse the text of a return type while the decorator runs.  Task modules are imported without a
 session: by `perago check`, by every worker, and in Spark's own Python workers.  So the type stays text until there is a

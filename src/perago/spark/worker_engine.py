@@ -1,7 +1,7 @@
-"""Run a worker's attempts on Spark: each one is a single-task job in a pool that Spark schedules fairly.
+"""Runs a worker's attempts on Spark: each one is a single-task job in a pool with fair scheduling.
 
 - Spark gives up on a task at its first failure, because retrying is up to the orchestrator.  If Spark reruns a task
-  anyway, for example after an executor was decommissioned, the job is told the number of earlier runs.
+  nevertheless, for example after an executor was decommissioned, the job is told the number of earlier runs.
 - The function, including the keys that it contains, is sent inside the job, so no page, log or command line shows them.
 """
 
@@ -76,7 +76,7 @@ class SparkJobs:
         return value
 
     def cancel(self, job: str) -> None:
-        """Cancel a job, wherever it runs. Does nothing if Spark no longer knows the job, which has then ended."""
+        """Cancel a job, wherever it runs. Does nothing if Spark no longer knows the job, because it has ended."""
         if (context := self._context.current) is not None:
             with contextlib.suppress(Exception):
                 context.cancelJobGroup(job)

@@ -73,8 +73,8 @@ class SparkWorkspace:
     ) -> DataFrame:
         """Return the table at a path, in any format that the session knows.
 
-        If a schema is passed, the table must match it. Otherwise `GuardrailViolation` is raised, before any work is
-        done, and lists all differences.
+        If a schema is passed, the table must match it. If it does not match, `GuardrailViolation` is raised before any
+        work is done, and lists all differences.
         """
         from perago.spark.tables import read_table
 

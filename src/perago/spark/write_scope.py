@@ -1,4 +1,4 @@
-"""Fail a direct-placement attempt that changed paths on its staging branch which the task may not write.
+"""Fails a direct-placement attempt if it changed paths on its staging branch that the task may not write.
 
 The whole branch becomes a commit, so the whole branch is checked.  With prefix `audio/`, a change to `audiobook/` is
 out of scope, and a change to `_lakefs_actions/` always is, whatever the prefix.  If a task declares `writes`,

@@ -1,4 +1,4 @@
-"""Check the arguments of a trial (tasks, params, workflow, faults) before anything is created.
+"""Checks the arguments of a trial (tasks, params, workflow, faults) before anything is created.
 
 Every error is one line that says what was passed and what to pass instead.
 """

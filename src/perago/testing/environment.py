@@ -1,7 +1,7 @@
 """The environment for trials: an embedded lake, an orchestrator per trial, and a clock that never waits.
 
-Except for the clock, it is the same as that of `perago run`.  Each trial has a separate orchestrator, so no trial polls
-a retry that another one left behind.
+Except for the clock, it is the same environment as in `perago run`.  Each trial has a separate orchestrator, so no
+trial polls a retry that another one left behind.
 
 All Spark trials of a test process share one Spark session, which is started for the first of them.  Its scratch folder
 is outside the tests' folders, because the session outlives each test.  The only setting that it takes from the

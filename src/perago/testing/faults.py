@@ -70,7 +70,7 @@ def crash(*, tries: int = 1) -> Crash:
 
 
 def lose_lease(*, tries: int = 1) -> LostLease:
-    """Make Conductor give up on the attempt at the start of the step. The attempt continues until a fence stops it.
+    """At the start of the step, make Conductor give up on the attempt. The attempt continues until a fence stops it.
 
     Args:
         tries: The number of attempts that lose their lease, starting with the first.
@@ -79,13 +79,13 @@ def lose_lease(*, tries: int = 1) -> LostLease:
 
 
 def advance_head(path: str, content: str | bytes | None = "", *, by: str | None = None) -> HeadMove:
-    """Commit to the target branch, as somebody else, at the start of the step in the first attempt.
+    """Commit to the target branch, as somebody else, when the first attempt reaches the step.
 
     Args:
         path: The path of the file to commit, relative to the task's prefix, or to the repository if it starts with `/`.
         content: The file's new content. None deletes the file.
-        by: The name of another task that publishes the commit in another workflow. Without it, the commit is unsigned,
-            like one made by hand.
+        by: The name of the task that appears to have published the commit, in another workflow. Without it, the commit
+            is unsigned, as if made by hand.
     """
     if not isinstance(path, str) or not path.strip("/"):
         raise TrialError(f"advance_head({path!r}): name the file that is committed, such as 'x.csv'")
@@ -97,19 +97,19 @@ def advance_head(path: str, content: str | bytes | None = "", *, by: str | None 
 
 
 def goes_stale(*, tries: int = 1) -> LostLease:
-    """Do the same as `lose_lease()`. This is its old name."""
+    """Deprecated: the old name of `lose_lease()`."""
     _warn_renamed("goes_stale()", "lose_lease()")
     return lose_lease(tries=tries)
 
 
 def head_moves(path: str, content: str | bytes | None = "", *, by: str | None = None) -> HeadMove:
-    """Do the same as `advance_head()`. This is its old name."""
+    """Deprecated: the old name of `advance_head()`."""
     _warn_renamed("head_moves()", "advance_head()")
     return advance_head(path, content, by=by)
 
 
 def renamed_argument(faults: Given | None, at: Given | None) -> Given | None:
-    """Return `faults`, or else `at`, its old name, with a warning. Raises `TrialError` if a test passes both."""
+    """Return `faults`, or the value of its old name `at`, with a warning. Raises `TrialError` if a test passes both."""
     if at is None:
         return faults
     if faults is not None:

@@ -1,6 +1,7 @@
 """A lake for tests: one repository in an embedded lake, and the files that tests write to it and read from it.
 
-Paths are checked before anything is written, so a mistake in a test is a one-line error and touches no file outside.
+Paths are checked before anything is written, so a mistake in a test is a one-line error and touches no file outside the
+lake's folder.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def uploads_of(lake: ReadableLake, files: Files, *, folder: Path) -> Iterator[li
 def put_objects(
     lake: StagingLake, repository: str, branch: str, files: Mapping[str, str | bytes | None], *, folder: Path
 ) -> None:
-    """Write contents to a branch without committing. None deletes a file. The bytes pass through `folder`."""
+    """Write contents to a branch without committing. None deletes a file. Uploads are first written to `folder`."""
     written = {path: content for path, content in files.items() if content is not None}
     with uploads_of(lake, written, folder=folder) as uploads:
         lake.upload(repository, branch, uploads)
@@ -102,7 +103,7 @@ _LONGEST_HISTORY = 1000
 
 
 class TrialLake:
-    """A repository with a branch `main`, in a folder that is removed after the test."""
+    """A repository with a `main` branch, in a folder that is removed after the test."""
 
     def __init__(self, lake: Lake, folder: Path, repository: str = REPOSITORY) -> None:
         self._lake = lake
@@ -128,7 +129,8 @@ class TrialLake:
             files: The files to write, as str or bytes keyed by path.
             delete: Paths to remove.
             branch: The branch to commit to. It must exist.
-            by: The name of a task that publishes the commit in another workflow. Without it, the commit is unsigned.
+            by: The name of the task that appears to have published the commit, in another workflow. Without it, the
+                commit is unsigned.
         """
         changed: dict[str, str | bytes | None] = dict(checked_files(files))
         changed.update(dict.fromkeys(delete))
@@ -152,7 +154,7 @@ class TrialLake:
         self._lake.create_branch(self._repository, name, source, hidden=False)
 
     def workspace(self, branch: str = MAIN) -> dict[str, str]:
-        """Return the `workspace` input with which a workflow starts from the head of a branch."""
+        """Return a `workspace` input that makes a workflow start from the current head of a branch."""
         return {
             "repository": self._repository,
             "branch": branch,

@@ -81,7 +81,7 @@ class Trial:
 class TrialStep:
     """One workflow step that a worker runs.
 
-    Each loop iteration is a step of its own: `clean__1`, `clean__2` and so on.
+    Each loop iteration is a separate step: `clean__1`, `clean__2` and so on.
     """
 
     task: str
@@ -124,7 +124,7 @@ class WorkflowTrial:
     steps: Mapping[str, TrialStep]
     """The steps that ran, in order, keyed by reference name. Steps on branches that were not taken are missing."""
     files: Mapping[str, bytes]
-    """Every file on the repository's branch `main` after the trial, keyed by path."""
+    """Every file on the repository's `main` branch after the trial, keyed by path."""
     log: tuple[str, ...]
     """The lines that your code printed and logged, in the order in which the attempts ran."""
     history: tuple[TrialCommit, ...]

@@ -1,4 +1,4 @@
-"""Run the attempts of one trial, one after the other, through the same transaction and delivery as in production.
+"""Runs the attempts of one trial, one after the other, through the same transaction and delivery as in production.
 
 Faults are simulated: a crash abandons the transaction without any cleanup, a lost lease advances the clock, and a head
 move is a commit.  Otherwise the clock stands still, so a slow machine never loses a lease.
@@ -115,7 +115,10 @@ class _Observed:
 
 
 class Runner:
-    """Runs the attempts that an orchestrator assigns. `faults` is keyed by the reference name and then by the step."""
+    """Runs the attempts that an orchestrator assigns.
+
+    `faults` is keyed by the reference name of the workflow step, and then by the step of the attempt.
+    """
 
     def __init__(
         self,

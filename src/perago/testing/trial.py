@@ -1,4 +1,4 @@
-"""Run a task or a workflow in one call, on a lake that is created, filled and removed for that trial."""
+"""Runs a task or a workflow in one call, on a lake that is created, filled and removed for that trial."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def try_workflow(
     clock: Clock | None = None,
     at: Mapping[str, Faults] | None = None,
 ) -> WorkflowTrial:
-    """Run a whole workflow on a repository that contains `data`, with every retry, and without waiting for retries.
+    """Run a whole workflow on a repository that contains `data`, including every retry, but without the delays.
 
     Args:
         workflow: The workflow's definition as a dict, or the path of its JSON file.

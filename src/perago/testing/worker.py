@@ -42,12 +42,12 @@ MOST_ATTEMPTS = 1000
 
 
 class TrialWorker:
-    """Runs tasks and workflows on a test's lake. The fixture `perago_worker` is such a worker."""
+    """Runs tasks and workflows on a test's lake. The `perago_worker` fixture provides one."""
 
     def __init__(self, environment: TrialEnvironment) -> None:
         self._environment = environment
         self.lake = TrialLake(environment.lake, environment.uploads)
-        """The lake of this worker."""
+        """This worker's lake."""
 
     def try_task(
         self,

@@ -1,6 +1,7 @@
-"""The data behind the pages: the runs on one pair of servers and their lake, which stay open while the page is served.
+"""The data behind the pages: the runs and the lake on one pair of servers.
 
-Access is read-only.  Immutable data, such as commits and the records of finished executions, is cached.
+The servers stay open while the page is served.  Access is read-only.  Immutable data, such as commits and the records
+of finished executions, is cached.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ class DataSource:
         self.commit = lru_cache(maxsize=_CACHE_SIZE)(self._commit)
         """Return a commit by its full id."""
         self.count_changes = lru_cache(maxsize=_CACHE_SIZE)(self._count_changes)
-        """Return the changes between two commits, up to `MOST_CHANGES`."""
+        """Return the changes between two commits, counting at most `MOST_CHANGES`."""
         self.run_of = lru_cache(maxsize=_CACHE_SIZE)(self._run_of)
         """Return the run that a workflow belongs to. Raises `RuntimeConfigError` if that run no longer exists."""
 
     @property
     def has_lake(self) -> bool:
-        """True if a lake has been created by now."""
+        """True if a lake has been created."""
         with self._lock:
             if self._lake is None:
                 self._lake = self._open_lake()
@@ -133,7 +134,7 @@ class _SharedBackend:
 
     @property
     def embedded(self) -> bool:
-        """Always False: each embedded run has its own orchestrator, so embedded servers are not shared."""
+        """Always False: embedded servers are never shared, because each embedded run has its own orchestrator."""
         return self._servers.embedded
 
     def of_run(self, run_id: str) -> ReadOnlyBackend:

@@ -74,7 +74,7 @@ class HistoryRow:
     superseded_by: str = ""
     supersedes: str = ""
     rebased_over: int = 0
-    """The number of other commits, made since this one was staged, that it was rebased over."""
+    """The number of commits that this one was rebased over. Those commits were made after it was staged."""
     base: str = ""
     changes: Changes | None = None
     drawn: RowDrawing = field(default_factory=RowDrawing)
@@ -161,7 +161,7 @@ def _replaced_rows(
 
 
 def _with_superseded(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
-    """Return the rows. A publication superseded by a later one from the same step gets the later one's commit id."""
+    """Return the rows, setting `superseded_by` in each publication that a later one from the same step supersedes."""
     later: dict[str, str] = {}
     done = []
     for row in rows:

@@ -43,7 +43,7 @@ class CheckedCommit:
 
 
 def branches(source: DataSource, request: Request) -> str:
-    """Render the repositories and branches, with a link to each branch's history, data or checks."""
+    """Render the repositories and branches. Depending on the page, each branch links to its history, data or checks."""
     view = request.url.path.strip("/")
     begin, after = _page(request)
     names = sorted(source.lake.repositories()) if source.has_lake else []

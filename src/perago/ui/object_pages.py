@@ -1,6 +1,6 @@
 """The pages about data: a folder in a commit, the preview of an object, its bytes, and two commits side by side.
 
-Bytes from the lake are served in a way that keeps them from doing anything here.  The browser never displays a
+Bytes from the lake are served in such a way that they cannot run code in this page.  The browser never displays a
 download.  Pictures and framed pages have a separate policy under which nothing runs.
 """
 

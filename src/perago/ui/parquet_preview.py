@@ -1,9 +1,9 @@
-"""Preview a Parquet file: its schema and first rows, read only from its footer and first pages.
+"""Previews a Parquet file: its schema and first rows, read only from its footer and first pages.
 
 The preview has limits that hold whatever a file claims.  Bytes are read as ranges, up to `MOST_BYTES` in total.
-pyarrow decodes them in a separate process (`preview_decoder.py`).  That process may use `MOST_MEMORY` more than at its
-start, and is killed after `MOST_SECONDS`.  Its answer is JSON of limited size.  The process is reused for the next
-preview.
+pyarrow decodes them in a separate process (`preview_decoder.py`).  That process may use `MOST_MEMORY` bytes more
+than at its start, and is killed after `MOST_SECONDS`.  Its answer is JSON of limited size.  The process is reused for
+the next preview.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _MOST_MESSAGE_BYTES = 16 * 1024 * 1024
 _LIMITS = {"rows": ROWS, "columns": COLUMNS, "cell": CELL, "schema": SCHEMA_COLUMNS}
 _TOO_MUCH = "Its first rows take too much memory or time to be shown here."
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "SYSTEMROOT", "TMPDIR")
-"""The variables passed to the decoder. The rest of the environment may contain the keys to the servers."""
+"""The variables passed to the decoder. The rest of the environment may contain the servers' credentials."""
 _ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
-"""Arrow's own allocators reserve more than they use, which would exceed the memory limit."""
+"""Additional variables for the decoder. They select the system allocator, because Arrow's own allocators reserve more
+memory than they use, and would exceed the limit."""
 
 Part = Callable[[int, int], bytes]
 
@@ -63,7 +64,7 @@ class ParquetPreview:
     row_groups: int
     columns: Sequence[Column]
     all_columns: int
-    """The total number of columns. `columns` has only the first of them."""
+    """The total number of columns. `columns` contains only the first `SCHEMA_COLUMNS`."""
     table: Table
     created_by: str
     read: int
@@ -173,7 +174,7 @@ class _Decoder:
             raise self._give_up() from None
 
     def _receive(self, seconds: float) -> tuple[Mapping[str, Any], float]:
-        """Return the next message from the decoder, and the seconds that it took."""
+        """Return the next message from the decoder, and the time it took in seconds."""
         started = time.monotonic()
         try:
             if not self._pipe.poll(max(0.0, seconds)):

@@ -1,4 +1,4 @@
-"""Render templates, and format values for them.
+"""Renders templates, and formats values for them.
 
 Everything is always escaped.  Untrusted text cannot hide anything either: control and bidi characters are shown as
 visible escapes.  Links are built by `link`, so that no name can break out of one.

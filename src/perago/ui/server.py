@@ -1,4 +1,4 @@
-"""Serve the page from a thread in this process."""
+"""Serves the page from a thread in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST_STOP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The address of the page. If a token is needed, it is part of the address."""
+    """The address at which the page is served, and the token, if one is needed."""
 
     host: str
     port: int

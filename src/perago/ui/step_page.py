@@ -53,7 +53,7 @@ class WorkspaceRef:
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """An attempt as the page shows it."""
+    """An attempt as shown on the page."""
 
     task: TaskState
     lines: Sequence[LogLine]

@@ -1,4 +1,6 @@
-"""Builds steps that run Perago tasks, for the official client's workflows: `step`, `fork`, and `given` for params.
+"""Builds steps that run Perago tasks, for the official client's workflows.
+
+`step` and `fork` return steps, and `given` returns params with values from earlier steps.
 
 As far as types can express it, a type checker accepts the same steps as `perago check`.  The type of the task's function
 includes both models, so an editor marks a wrong param, keyword or result field.  Without a type checker, the same error

@@ -51,7 +51,10 @@ def are_independent(checking: Checking, one: Step, other: Step) -> bool:
 
 
 def starts_of(checking: Checking, step: Step) -> tuple[Version, ...]:
-    """Return the versions that a step starts from: one, or all versions of one branch that it joins.  Empty if unknown."""
+    """Return the versions that a step starts from: one, or several if it joins them.
+
+    Empty if any of them is unknown, or if they are not all on the same branch.
+    """
     given = step.inputs.get("workspace")
     if not isinstance(given, list):
         start = start_of(checking, step)
@@ -160,7 +163,7 @@ class _Walk:
 
 
 def moved_heads(checking: Checking) -> list[Finding]:
-    """Return findings about steps that write a branch that another step has moved, or writes at the same time."""
+    """Return findings about steps that write to a branch that another step has moved, or writes to at the same time."""
     walk = _Walk(checking)
     _block(walk, checking.workflow.top, _State(), first=True)
     return list(walk.found.values())

@@ -29,7 +29,7 @@ def check_workflow(
     given: Mapping[str, Any] | None = None,
     elsewhere: Container[str] = (),
 ) -> list[WorkflowDiagnostic]:
-    """Return all diagnostics for a workflow.  Each kind of check reports in the order of the steps.
+    """Return all diagnostics for a workflow.  Each kind of check reports its findings in step order.
 
     `given` is the input that the workflow will be started with, if known; it may contain `UNKNOWN`.  `elsewhere` contains
     the names of tasks that other workers run and whose declarations are unknown.

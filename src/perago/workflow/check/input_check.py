@@ -3,9 +3,9 @@
 `${workflow.input.X}` in a step's `inputParameters` maps the input to params, and the TaskDef's input schema says what a
 param accepts.  The check is pure: definition, TaskDefs and input go in, findings come out.
 
-Only values that come from the input are checked here.  An error in the definition itself is wrong for every input, and is
-reported by the check of the definition.  A finding prevents the start if the step is certain to run and must succeed;
-otherwise it is a warning.
+Only values that come from the input are checked here.  An error in the definition itself affects every input, and is
+reported by the definition check.  A finding prevents the workflow from being started if the step is certain to run and
+must succeed; otherwise it is a warning.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HOW = {WORKSPACE: "add --workspace REPO[@BRANCH]"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line about the input.  `refused` is True if the workflow could not succeed."""
+    """One line about the input.  `refused` is True if the workflow cannot succeed with this input."""
 
     text: str
     refused: bool

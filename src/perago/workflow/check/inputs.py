@@ -118,7 +118,10 @@ def _violation(details: ErrorDetails, params: Any, *, whole: bool) -> InputViola
 
 
 def _data_path(details: ErrorDetails, params: Any) -> tuple[Path, Any]:
-    """Return the path of an error in the params, without union members, and the value of the first union on that path."""
+    """Return the path of a params error, and the value at the first union on it, or None if there is no union.
+
+    Segments that only name a union member are removed from the path.
+    """
     path: Path = ()
     value, choice = params, None
     for number, part in enumerate(details["loc"], start=1):
@@ -161,7 +164,7 @@ def _kind(value: Any) -> str:
 
 
 def step_input(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
-    """Yield findings about a step's input, except those about what its expressions read."""
+    """Yield findings about a step's input, except about the values that its expressions read."""
     if step.input_elsewhere:
         return
     yield from _envelope(step, task, checking.shapes(task).params.names)

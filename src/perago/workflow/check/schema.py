@@ -2,10 +2,10 @@
 
 A `Shape` is the list of schemas that may apply to a value.  None means "anything", and an empty list means "no value".
 
-`violations` validates a value while parts of it are still unknown.  Only certain violations are reported: `UNKNOWN` matches
-every schema, and keywords that are not implemented here (formats, conditions) are ignored.  The worker's models have the
-final say.  The code covers the part of JSON Schema that pydantic models generate, in about a screen.  A library for all of
-JSON Schema would add four packages, and none accepts a value with unknown parts.
+`violations` validates a value while parts of it are still unknown.  Only certain violations are reported: `UNKNOWN`
+matches every schema, and keywords that are not implemented here (formats, conditions) are ignored.  The worker's models
+have the final say.  The code covers the part of JSON Schema that pydantic models generate, in about one screen of code.
+A library for all of JSON Schema would add four packages, and none accepts a value with unknown parts.
 """
 
 from __future__ import annotations

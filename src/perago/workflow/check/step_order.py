@@ -82,7 +82,10 @@ def _earlier_iteration(source: str) -> Answer:
 
 
 def _inside(theirs: tuple[Spot, ...], source: str) -> Answer:
-    """Return whether a source inside the reader has run.  A loop reads its body when it decides whether to continue."""
+    """Return whether a source inside the reader has run.
+
+    A loop reads the output of its body when it decides whether to continue.
+    """
     if theirs[0].block.kind == "body":
         return _certain(theirs[1:], source)
     return Answer(Ran.NO, f"{source!r} runs inside it")

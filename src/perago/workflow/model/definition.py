@@ -7,10 +7,10 @@
     forkTasks         arm              in parallel with the other arms
     loopOver          body             once or more
 
-The reader rejects nothing, because each caller draws the line elsewhere: the check accepts types that it does not know,
-the embedded orchestrator accepts only those that it can run, and a UI page draws whatever a server has.  A part that
-Conductor itself cannot read (a step without a name, steps that are not in a list) is listed in `problems`.  A field that
-only one caller needs is read from `source`, the JSON as it was written.
+The reader rejects nothing, because each caller draws the line in a different place: the check accepts types that it
+does not know, the embedded orchestrator accepts only those that it can run, and a UI page draws whatever a server has.
+A part that Conductor itself cannot read (a step without a name, steps that are not in a list) is listed in `problems`.
+A field that only one caller needs is read from `source`, the JSON as it was written.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def read_workflow(
 
 
 def in_iteration(reference: str, iteration: int) -> str:
-    """Return the reference that Conductor gives to a step of a loop in one iteration."""
+    """Return the reference that Conductor gives to a step inside a loop in one of its iterations."""
     return f"{reference}{ITERATION_MARK}{iteration}"
 
 

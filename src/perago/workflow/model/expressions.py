@@ -75,7 +75,7 @@ def source_of(expression: str) -> str | None:
 
 
 def inputs_read(value: Any) -> set[str | None]:
-    """Return the names of the workflow inputs that a value may read, and None if it may read the whole input."""
+    """Return the names of the workflow inputs that a value may read, including None if it may read the whole input."""
     found = (match for text in _strings(value) for match in _INPUT_READ.finditer(text))
     return {match["name"] or match["key"] or None for match in found}
 
@@ -140,7 +140,7 @@ def known_input(value: Any, given: Mapping[str, Any] | None) -> KnownInput:
 def known(value: Any, given: Mapping[str, Any] | None) -> Any:
     """Return a value with the workflow's input filled in.  Inputs that are null or missing are UNKNOWN.
 
-    A missing input is reported by the check of the expression that reads it.
+    Missing inputs are reported when the expressions that read them are checked.
     """
     return _fill(value, given, (), {}, null=UNKNOWN)
 

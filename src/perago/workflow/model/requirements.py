@@ -77,7 +77,7 @@ def _width(steps: Sequence[Step]) -> int | None:
 
 
 def _width_of(step: Step, following: Step | None) -> int | None:
-    # An EXCLUSIVE_JOIN ends while other steps still run.
+    # An EXCLUSIVE_JOIN ends while other steps are still running.
     if step.type not in NAMED or step.type == EXCLUSIVE_JOIN:
         return None
     match step.shape:
