@@ -23,7 +23,7 @@ ROWS = re.findall(
     step_handlers.__doc__ or "",
     re.MULTILINE,
 )
-STATUS = {"to be polled": "SCHEDULED", "in progress": "IN_PROGRESS", "over": "COMPLETED"}
+STATUS = {"ready to poll": "SCHEDULED", "in progress": "IN_PROGRESS", "completed": "COMPLETED"}
 
 
 def simple(reference: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ FIRST = {
 BEGIN_WITH_IT = {
     "-": [],
     "the first step of its case": ["b"],
-    "every branch, the JOIN that follows": ["b", "c", "join"],
+    "every arm and the JOIN that follows": ["b", "c", "join"],
     "- (evaluation starts its body)": [],
 }
 
