@@ -1,6 +1,7 @@
 """Suggestions for an unknown name: the known name that was probably meant, or a list of the known names.
 
-The rule: every "did you mean" in Perago comes from here, so that the same typo gets the same answer in every command.
+The rule: every "did you mean" in Perago comes from here, so that the same typo gets the same suggestion in every
+command.
 """
 
 from __future__ import annotations
