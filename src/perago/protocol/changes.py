@@ -110,7 +110,7 @@ def check_projection(paths: Iterable[str], *, folds_case: bool = False) -> None:
 def must_hash(now: FileStat, then: FileStat | None, index_ns: int) -> bool:
     """Return whether a file must be read to determine its state.
 
-    As in git, the stat of a file is not trusted if the file was written in the same clock tick as the index, or later.
+    As in git, the stat of a file is not trusted if the file was written in the same clock tick as the index or later.
     """
     return now != then or now.mtime_ns >= index_ns or now.ctime_ns >= index_ns
 

@@ -29,5 +29,5 @@ STAGING_BASE = "perago.staging_base"
 PUBLISH_TRIES = "perago.publish_tries"
 """The number of the publish try that landed, counting from 1.
 
-Present, like `REBASED_OVER` and `STAGING_BASE`, only if the task publishes on top of others' commits.
+Present, like `REBASED_OVER` and `STAGING_BASE`, only if the task may publish on top of others' commits.
 """

@@ -156,7 +156,7 @@ class WorkdirName:
     making: str
     removing: str
     old: str
-    """The name that earlier versions used."""
+    """The folder name that earlier Perago versions used."""
 
 
 def probe_branch_name(now: float, token: str) -> str:
@@ -198,7 +198,10 @@ class WorkdirOwner:
 
 
 def parse_workdir_name(name: str) -> WorkdirOwner | None:
-    """Return the owner of a workdir, or None for any other name.  Old names are ambiguous without a marker file."""
+    """Return the owner named in a workdir's name, or None for any other name.
+
+    Old names are ambiguous without a marker file.
+    """
     match = _WORKDIR.fullmatch(name)
     return WorkdirOwner(match["execution"], match["ours"] is not None) if match else None
 

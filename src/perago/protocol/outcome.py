@@ -147,9 +147,9 @@ def without_nul(text: str) -> str:
 
 
 def shorten(reason: str, limit: int) -> str:
-    """Return `reason` within `limit`.
+    """Return `reason`, shortened to `limit` if necessary.
 
-    It is truncated in the middle, because it starts with the cause and ends with the remedy.  The length is counted as
+    It is cut in the middle, because it starts with the cause and ends with the remedy.  The length is counted as
     Conductor does, in UTF-16 code units: a character above U+FFFF counts as two.
     """
     if _length(reason) <= limit:

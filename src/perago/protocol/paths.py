@@ -28,7 +28,7 @@ ACTIONS = "_lakefs_actions/"
 """The prefix where lakeFS keeps its actions, including the fence."""
 
 LONGEST_NAME = 255
-"""The maximum length of a path part in bytes, on every relevant file system."""
+"""The maximum length of a path part, in bytes, on all common file systems."""
 
 LONGEST_PATH = 1024
 """The maximum length of an object path in lakeFS, in bytes."""

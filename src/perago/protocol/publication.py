@@ -309,7 +309,7 @@ def _started_at(commit: Commit, input_ref: str) -> bool:
 
 
 def made_by(commit: Commit) -> str:
-    """Return a phrase for messages that says who made a commit."""
+    """Return a phrase that says who made a commit, for use in messages."""
     key = commit.metadata.get(KEY)
     if key:
         return f"made by Perago task {key}, attempt {commit.metadata.get(TASK_ID, '?')}"

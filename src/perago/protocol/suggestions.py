@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 _MOST_LISTED = 12
 _SHORTEST_PREFIX = 3
-"""The minimum length of a prefix that identifies a name."""
+"""The minimum length at which a prefix is enough to suggest a name."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

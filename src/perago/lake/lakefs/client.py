@@ -51,7 +51,7 @@ class Repeat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The adapter's timeouts, retries and parallelism.  Tests pass their own clock, sleep and random."""
+    """The lakeFS adapter's timeouts, retries and parallelism.  Tests pass their own clock, sleep and random."""
 
     connect_timeout: float = 5
     read_timeout: float = 30

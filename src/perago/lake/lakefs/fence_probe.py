@@ -43,7 +43,7 @@ FENCE_KEY = "perago-fence"
 """The logical task key of fence commits. No workflow step has it, so no retry mistakes such a commit for its own."""
 SIGNED = {KEY: FENCE_KEY}
 NO_HEAD = "0" * 64
-"""A head that no branch ever has."""
+"""A commit id that is never the head of any branch."""
 KEPT_SECONDS = 600.0
 HELD_SECONDS = 3
 SENT_SECONDS = 1.0

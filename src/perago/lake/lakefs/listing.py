@@ -157,7 +157,7 @@ def differing_paths(
     """Yield the paths at or below the roots whose objects differ between two commits, root by root.
 
     lakeFS compares by name prefix, but a root is matched by whole path parts: `plays` means the object `plays` and
-    everything below `plays/`, and `plays-old` sorts between the two.  So a root that may be an object or a folder takes
+    everything below `plays/`.  Since `plays-old` sorts between the two, a root that may be an object or a folder takes
     up to two comparisons.
     """
     for root in roots:

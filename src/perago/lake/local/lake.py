@@ -66,7 +66,7 @@ class LocalLake:
         return LocalLake, (self._folder,)
 
     def server(self) -> str:
-        """Return the kind of lake and its folder."""
+        """Return a description of the lake: its kind and its folder."""
         return f"embedded lake in {self._folder}"
 
     def create_repository(

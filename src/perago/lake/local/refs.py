@@ -45,7 +45,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class StoredCommit:
-    """A commit and its tree."""
+    """A commit, and the id of its tree."""
 
     commit: Commit
     tree: str

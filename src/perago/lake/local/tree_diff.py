@@ -17,7 +17,7 @@ from perago.lake.local.trees import after as first_after
 _AFTER_SLASH = chr(ord("/") + 1)
 
 Difference = tuple[str, Value | None, Value | None]
-"""A path, and its values on the left and on the right.  A value is None if there is no object."""
+"""A path, and its values in the left and in the right tree.  A value is None if there is no object."""
 
 
 def differences(

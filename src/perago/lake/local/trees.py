@@ -114,7 +114,7 @@ def update(nodes: Nodes, root: str, edits: Edits) -> str:
 
 
 def _rewrite_level(nodes: Nodes, root: str, level: int, edits: Edits) -> dict[str, Value | None]:
-    """Apply the edits to one level, and return the resulting edits to the level above."""
+    """Apply the edits to one level of the tree, and return the edits that this requires on the level above."""
     todo = sorted(edits.items())
     keys = [key for key, _ in todo]
     last = nodes.get(root).keys[-1:]

@@ -90,7 +90,7 @@ def repository_id(endpoint: str, repository: str) -> str:
 
 
 class Cache:
-    """A folder of verified bytes with a size limit. A limit of 0 disables the cache."""
+    """A cache of objects and notes in one folder, with a size limit. A limit of 0 disables the cache."""
 
     def __init__(self, folder: Path, limit: int, *, clock: Callable[[], int] = time.time_ns) -> None:
         self._folder = folder
@@ -161,7 +161,7 @@ class Cache:
         self._change(lambda db: db.execute(note, (crc, mtime, name)))
 
     def rename(self, name: str, now: str) -> None:
-        """Rename an object to match its real MD5."""
+        """Rename a cached object to match its real MD5."""
         new = Path(self._path(now))
         try:
             new.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -34,7 +34,7 @@ _numbers = itertools.count()
 def part_name(target: Path) -> str:
     """Return a new temporary path next to `target`.
 
-    Its name is short, so that it is valid even if the target's name is almost too long.
+    Its name is short, so that it is valid even if the target's name has the maximum length.
     """
     return f"{os.path.dirname(target)}/.perago-{os.getpid()}-{_RUN}-{next(_numbers)}.part"
 

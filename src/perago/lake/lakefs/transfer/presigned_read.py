@@ -62,7 +62,7 @@ class PresignedUrls:
         return found or self.fresh(path)
 
     def fresh(self, path: str) -> str:
-        """Request a new URL."""
+        """Request a new presigned URL for an object."""
         doing = (
             f"request a presigned URL of object {path!r} at {self._ref!r} of repository {self._repository!r}"
         )
