@@ -226,7 +226,7 @@ class Order:
         self._sleep = sleep
 
     def prove(self, repository: str, head: str) -> OrderProof:
-        """Hold two merges in flight on throwaway branches, and stop the second one with a barrier.
+        """Verify the order with two merges held in flight on throwaway branches, the second stopped by a barrier.
 
         Raises `LakeError` if the first does not land, or the second is not stopped.
         """

@@ -279,7 +279,7 @@ class LakeFSLake(Refs):
         )
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
-        """Rewrite the branch's record, so that in-flight requests fail their compare-and-swap and start over."""
+        """Rewrite the branch's record.  In-flight publish requests then fail their compare-and-swap and start over."""
         send_barrier(self._client, self._options, repository, branch, timeout)
 
     def close(self) -> None:

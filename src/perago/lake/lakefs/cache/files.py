@@ -163,7 +163,7 @@ def files_in(*folders: Path) -> Iterator[tuple[str, int, int]]:
 def make_private(folder: Path, ours: Collection[str]) -> None:
     """Create a folder that only its owner can access, or restrict an existing one.
 
-    A folder that contains any name not in `ours` is assumed to belong to the user, and is left unchanged.
+    A folder that contains anything not listed in `ours` is assumed to belong to the user, and is left unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
     if set(os.listdir(folder)) <= set(ours):
