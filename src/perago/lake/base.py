@@ -53,9 +53,9 @@ __all__ = [
 
 FenceLevel = Literal["hard", "soft"]
 Progress = Callable[[int, int], None]
-"""Called from any thread with the numbers of files finished and bytes transferred since the last call.
+"""A callback that receives the numbers of files finished and bytes transferred since its previous call.
 
-Bytes copied from a cache do not count.
+It may be called from any thread.  Bytes copied from a cache do not count.
 """
 
 
@@ -86,7 +86,7 @@ class FolderRow:
 
 @dataclass(frozen=True, slots=True)
 class FolderPage:
-    """Direct children of a folder, in listing order.  `more` is True if others follow."""
+    """Direct children of a folder, in listing order.  `more` is True if there are more after these."""
 
     rows: Sequence[FolderRow]
     more: bool
@@ -104,7 +104,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Differences between two commits, in listing order.  `more` is True if others follow."""
+    """Differences between two commits, in listing order.  `more` is True if there are more after these."""
 
     rows: Sequence[Change]
     more: bool
@@ -153,10 +153,10 @@ class ReadableLake(Protocol):
     """The hashlib name of the hash in `Entry.checksum` and `Upload.checksum`."""
 
     relocation_level: FenceLevel
-    """`hard` if the lake itself checks the head in `relocate`."""
+    """`hard` if the lake itself checks the head in `relocate`, else `soft`."""
 
     def server(self) -> str:
-        """Return the server's name and version.  Raises `LakeError` if another kind of server answers."""
+        """Return the server's name and version.  Raises `LakeError` if it is a different kind of server."""
 
     def repositories(self) -> Sequence[str]:
         """Return the names of all repositories."""
@@ -198,7 +198,8 @@ class ReadableLake(Protocol):
         """Write the objects to their files, and return their checksums by object path.  The folders must exist.
 
         On return, every object has been verified, except those deferred to `verification`, if one is passed.  For the
-        deferred objects, the checksum from the listing is returned, and `verification.wait` gives the verdict.
+        deferred objects, the checksum from the listing is returned, and `verification.wait` raises if one
+        of them is damaged.
         """
 
     def read(self, repository: str, ref: str, path: str) -> Iterator[bytes]:
@@ -253,7 +254,7 @@ class ReadableLake(Protocol):
 
 
 class StagingLake(ReadableLake, Protocol):
-    """A lake that can also be written to, but only on internal branches, which nobody reads for results."""
+    """A lake that can also be written to, but only on internal branches, where nobody looks for results."""
 
     def create_branch(self, repository: str, name: str, source: str, *, hidden: bool = True) -> None:
         """Create a branch at `source`.  Raises `LakeConflict` if the name is taken."""
@@ -315,7 +316,7 @@ class PublishingLake(StagingLake, Protocol):
 
 
 class Lake(PublishingLake, Protocol):
-    """The complete lake port, as a backend opens it."""
+    """The complete lake port: `PublishingLake`, plus creating repositories and closing the connections."""
 
     def create_repository(
         self,

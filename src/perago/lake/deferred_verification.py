@@ -2,8 +2,8 @@
 
 A lake that is passed a `Verification` may return from `download` with large objects unverified.  They are verified
 here, on separate threads, while the caller continues.  The rule: the caller must call `wait` before it uses any result
-derived from the files.  A `Verification` is closed once, with or without `wait`, and then leaves no thread, descriptor
-or file behind.
+derived from the files.  Every `Verification` is closed once, whether or not `wait` was called, and leaves no thread,
+descriptor or file behind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CheckCancelled = Callable[[], None]
 
 
 class VerificationCancelled(LakeError):
-    """Raised if the caller closed the verification before it had reached a verdict."""
+    """Raised if the caller closed the verification before it was complete."""
 
 
 class Unverified(Protocol):

@@ -39,7 +39,7 @@ def try_clone(source: int, out: int) -> bool:
 def try_kernel_copy(source: int, out: int) -> bool:
     """Copy all of `source` inside the kernel.
 
-    Returns False if the kernel cannot copy everything.  Both files are then positioned at the part not copied yet.
+    Returns False if the kernel cannot copy everything.  Both files are then positioned at the first byte not copied.
     """
     if try_clone(source, out):
         return True

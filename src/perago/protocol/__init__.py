@@ -1,4 +1,4 @@
-"""Pure decisions: what an attempt is, which step publishes it, and how it ends.
+"""The publication protocol as pure functions: what an attempt is, how it may publish, and how it ends.
 
 Imports only the standard library and `perago.errors`.
 """

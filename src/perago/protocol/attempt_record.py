@@ -31,16 +31,16 @@ class CheckRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One execution of an attempt; unknown values are empty."""
+    """The record of one execution of an attempt.  Unknown values are empty."""
 
     execution: str
     status: str
     step: str = ""
     """The step at which the execution ended."""
     started: float = 0.0
-    """Seconds since 1970."""
+    """The start time, in seconds since 1970."""
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """The duration of each step, by its name."""
+    """The duration of each step in seconds, by step name."""
     checks: Sequence[CheckRecord] = ()
     left_out: int = 0
     """The number of checks that were dropped to make the line fit."""
@@ -65,7 +65,7 @@ def record_line(record: AttemptRecord) -> str:
 
 
 def parse_record(line: str) -> AttemptRecord | None:
-    """Parse a log line, which a body may have printed.  Returns None if it is not a record of this version."""
+    """Parse a line of the task log, which may come from a body.  Returns None if it is not a record of this version."""
     if not line.startswith(MARK):
         return None
     try:

@@ -1,8 +1,8 @@
 """Backoff: how long to wait before retrying a failed call.
 
-The delay after the first failure is `first` seconds.  Each further failure makes it `factor` times longer, up to `longest`.
-Jitter multiplies the delay by a random number, so that workers that lost a server at the same time do not all retry at
-the same time.
+The delay after the first failure is `first` seconds.  Each further failure makes it `factor` times longer, up to
+`longest`.  Jitter multiplies the delay by a random number, so that workers that lost a server at the same time do not
+all retry at the same time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class Backoff:
             return self.longest
 
     def delay(self, failures: int, random: Random | None = None) -> float:
-        """Return the delay after `failures` failures in a row, with jitter from `random` or from Python's generator."""
+        """Return the delay after `failures` failures in a row, with jitter.
+
+        The jitter is drawn from `random`, or from Python's global generator by default.
+        """
         low, high = self.jitter
         if low == high:
             return self.bound(failures) * low

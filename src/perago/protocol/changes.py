@@ -45,7 +45,7 @@ _NO_FILE = (
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """A file's size and checksum, which determine whether it is published."""
+    """A file's size and checksum.  A file is published unless both are known to be unchanged."""
 
     size: int
     checksum: str | None
@@ -53,7 +53,7 @@ class FileState:
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """The stat values that show whether a file may have changed, without reading it."""
+    """The stat values that show, without reading a file, whether it may have changed."""
 
     size: int
     mtime_ns: int
@@ -110,8 +110,7 @@ def check_projection(paths: Iterable[str], *, folds_case: bool = False) -> None:
 def must_hash(now: FileStat, then: FileStat | None, index_ns: int) -> bool:
     """Return whether a file must be read to determine its state.
 
-    As in git, a file written in the same clock tick as the index, or later, may have changed without its stat showing
-    it.
+    As in git, the stat of a file is not trusted if the file was written in the same clock tick as the index or later.
     """
     return now != then or now.mtime_ns >= index_ns or now.ctime_ns >= index_ns
 

@@ -27,4 +27,7 @@ RESULT = "perago.result"
 REBASED_OVER = "perago.rebased_over"
 STAGING_BASE = "perago.staging_base"
 PUBLISH_TRIES = "perago.publish_tries"
-"""This key and the two above it are present only if the task publishes on top of others' commits."""
+"""The number of the publish try that landed, counting from 1.
+
+Present, like `REBASED_OVER` and `STAGING_BASE`, only if the task may publish on top of others' commits.
+"""

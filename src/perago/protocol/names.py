@@ -16,7 +16,7 @@ mistaken for another part, is replaced with a readable slug and a digest, so tha
     perago-put-<seconds since the epoch>-<12 hex>                         (a branch on which `perago put` stages)
     perago-workdir-<task id>-<execution>                                  (a folder below the workspace root)
 
-An execution id is 16 hex digits, followed by r<n> if an engine reruns the execution.
+An execution id is 16 hex digits, followed by r<n> if a cluster, such as Spark's, runs the execution again.
 
 One listing finds all staging and claim branches of a step.  Earlier versions created staging branches without a
 scheduled time, and claims named `perago-claim-<workflow>-<reference>-task-id-<id>[-at-<scheduled time>]`.  Only the
@@ -91,7 +91,7 @@ class Revoked:
     stagings: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     not_earlier: tuple[InternalBranch, ...] = ()
-    """One branch for each of the other attempts whose branch names say that they were not scheduled before this one."""
+    """One branch for each other attempt that, according to its branch names, was not scheduled before this attempt."""
 
     def __bool__(self) -> bool:
         return bool(self.stagings or self.claims)
@@ -112,7 +112,7 @@ def staging_prefix(attempt: Attempt, execution_id: str) -> str:
 
 
 def rerun_id(execution_id: str, number: int) -> str:
-    """Return the id of an engine's rerun of an execution.
+    """Return the execution id for rerun `number` of an execution.  A `number` of 0 means the first run.
 
     Names derived from it are unique and share the first run's prefix.
     """
@@ -129,13 +129,13 @@ def claim_branch_name(attempt: Attempt, target: str) -> str:
 
 
 def branch_part(branch: str) -> str:
-    """Return a target branch in the form used in a claim's name."""
+    """Return the part of a claim's name that identifies the target branch."""
     kept = _BRANCH.fullmatch(branch) and not _SLUG.fullmatch(branch) and len(branch) <= _LONGEST_PART
     return branch if kept else _slug(branch)
 
 
 def is_slug(part: str) -> bool:
-    """Return whether a part of a name is a slug that replaces a value which a name cannot contain."""
+    """Return whether a part of a name is a slug, i.e. a substitute for a value that a name cannot contain."""
     return _SLUG.fullmatch(part) is not None
 
 
@@ -156,7 +156,7 @@ class WorkdirName:
     making: str
     removing: str
     old: str
-    """The name that earlier versions used."""
+    """The folder name that earlier Perago versions used."""
 
 
 def probe_branch_name(now: float, token: str) -> str:
@@ -168,24 +168,24 @@ def probe_branch_name(now: float, token: str) -> str:
 
 
 def put_branch_name(now: float, token: str) -> str:
-    """Return the name of a branch on which `perago put` stages.  Like a probe branch's name, it contains the time."""
+    """Return the name of a staging branch for `perago put`.  Like a probe branch's name, it contains the time."""
     return f"{PUT}{int(now)}-{token}"
 
 
 def dated_branch_time(name: str) -> float | None:
-    """Return the time at which a branch for a probe or a put was created, or None for any other name."""
+    """Return the creation time in the name of a probe branch or `perago put` branch, or None for any other name."""
     match = _DATED.fullmatch(name)
     return float(match[1]) if match else None
 
 
 def workdir_name(task_id: str, execution_id: str) -> WorkdirName:
-    """Return the names of an execution's folder."""
+    """Return the names of an execution's workdir folder."""
     owner = f"{_id(task_id)}-{execution_id}"
     return WorkdirName(WORKDIR + owner, MAKING + owner, REMOVING + owner, owner)
 
 
 def removing_name(name: str) -> str:
-    """Return the name of a workdir while it is being removed."""
+    """Return the name that a workdir has while it is being removed."""
     return REMOVING + name.removeprefix(WORKDIR).removeprefix(MAKING).removeprefix(REMOVING)
 
 
@@ -198,7 +198,10 @@ class WorkdirOwner:
 
 
 def parse_workdir_name(name: str) -> WorkdirOwner | None:
-    """Return the owner of a workdir, or None for any other name.  Old names are ambiguous without a marker file."""
+    """Return the owner named in a workdir's name, or None for any other name.
+
+    Old names are ambiguous without a marker file.
+    """
     match = _WORKDIR.fullmatch(name)
     return WorkdirOwner(match["execution"], match["ours"] is not None) if match else None
 
@@ -209,7 +212,7 @@ def revoke_prefix(attempt: Attempt) -> str:
 
 
 def branches_to_revoke(attempt: Attempt, names: Iterable[str]) -> Revoked:
-    """Return the branches of this step's other attempts.  If this attempt is current, all the others are over.
+    """Return the branches of this step's other attempts.  If this attempt is current, all others have ended.
 
     Neither the names nor the times in them show whether this attempt is current, so the caller must ask the
     orchestrator.  Otherwise a worker that was suspended after its poll would revoke the attempt that replaced its own.

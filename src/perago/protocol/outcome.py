@@ -20,7 +20,7 @@ that now belongs to another execution.  The FAILED of an execution that lost to 
 attempt, because Conductor keeps the first result that it gets.
 
 A TaskFailed raised in a pre check is an ordinary failure.  A failed post check is never terminal, nor is a result that
-does not fit the contract.  A missing repository or ref is an ordinary failure, because it may exist at the next try.
+does not fit the contract.  A missing repository or ref is an ordinary failure, because it may exist by the next try.
 An invalid input is an ordinary failure too, because the next try may reach a newer worker.  In `perago run` and
 `perago map`, where every try runs the same code, it is terminal.
 """
@@ -47,7 +47,10 @@ _JOINER = "\u200d"
 _LONGEST_LETTER = 10
 
 WrongInput = Literal["failed", "terminal"]
-"""`failed`: an input that does not fit the contract is retried as configured in the TaskDef.  `terminal`: it is not."""
+"""The treatment of an input that does not fit the contract.
+
+`failed` allows retries, as configured in the TaskDef.  `terminal` allows none.
+"""
 
 Status = Literal["COMPLETED", "FAILED", "FAILED_WITH_TERMINAL_ERROR", "LOST_TO_TWIN"]
 
@@ -113,7 +116,7 @@ def result_refused(error: BaseException) -> Outcome:
 
 
 def describe(error: BaseException) -> str:
-    """Return the reason to report for an error: its message, preceded by its type unless it is a Perago error."""
+    """Return the reason to report for an error: its message, prefixed with its type unless it is a Perago error."""
     try:
         text = str(error).strip()
     except BaseException:
@@ -139,14 +142,14 @@ def prepare_for_sending(outcome: Outcome, mask: Callable[[str], str], limit: int
 
 
 def without_nul(text: str) -> str:
-    r"""Return the text with U+0000 written as \x00.  PostgreSQL rejects NUL in text, and Conductor would answer 500."""
+    r"""Return the text with U+0000 written as \x00.  PostgreSQL rejects NUL in text, and Conductor would return 500."""
     return text.replace(NUL, r"\x00")
 
 
 def shorten(reason: str, limit: int) -> str:
-    """Return `reason` within `limit`.
+    """Return `reason`, shortened to `limit` if necessary.
 
-    It is truncated in the middle, because it starts with the cause and ends with the remedy.  The length is counted as
+    It is cut in the middle, because it starts with the cause and ends with the remedy.  The length is counted as
     Conductor does, in UTF-16 code units: a character above U+FFFF counts as two.
     """
     if _length(reason) <= limit:
@@ -160,15 +163,14 @@ def shorten(reason: str, limit: int) -> str:
 
 
 def _count_fitting(text: str, room: int) -> int:
-    """Return how many leading characters fit into `room`."""
+    """Return how many leading characters fit into `room` UTF-16 code units."""
     return sum(used <= room for used in accumulate(map(_length, text)))
 
 
 def _cut_position(text: str, at: int, step: Literal[-1, 1], *, near: int) -> int:
-    """Return the position for a cut, searching from `at`.
+    """Return a good position at which to cut the text, searching from `at`.
 
-    It is between two words if there is such a position nearby, and otherwise at least does not split a character from
-    its combining marks.
+    Prefers a nearby position between two words.  Otherwise avoids separating a character from its combining marks.
     """
     for place in range(at, at + step * near, step):
         if text[place - 1 : place + 1].strip() != text[place - 1 : place + 1]:

@@ -28,7 +28,7 @@ ACTIONS = "_lakefs_actions/"
 """The prefix where lakeFS keeps its actions, including the fence."""
 
 LONGEST_NAME = 255
-"""The maximum length of a path part in bytes, on every relevant file system."""
+"""The maximum length of a path part, in bytes, on all common file systems."""
 
 LONGEST_PATH = 1024
 """The maximum length of an object path in lakeFS, in bytes."""
@@ -45,7 +45,7 @@ def first_broken(path: str, rules: Iterable[tuple[Rule, str]]) -> str | None:
 
 
 def either(*rules: Rule) -> Rule:
-    """Combine rules that share one message."""
+    """Combine rules that share one message into one rule, which a path breaks if it breaks any of them."""
     return lambda path: any(breaks(path) for breaks in rules)
 
 
@@ -138,12 +138,12 @@ def has_loose_double_star(path: str) -> bool:
 
 
 def is_marker(path: str) -> bool:
-    """Return whether the file has the marker's name, in any folder."""
+    """Return whether the path's last part is the name of Perago's marker file."""
     return path.rpartition("/")[2] == MARKER
 
 
 def has_marker_part(path: str) -> bool:
-    """Return whether the file or one of its folders has the marker's name."""
+    """Return whether any part of the path is the name of Perago's marker file."""
     return MARKER in path.split("/")
 
 

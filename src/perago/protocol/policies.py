@@ -27,7 +27,7 @@ PolicyName = Literal["replace", "supersede", "reuse"]
 AdvancedName = Literal["refuse", "rebase"]
 REBASE: AdvancedName = "rebase"
 REBASES = f'on_advanced="{REBASE}"'
-"""The declaration, as text, that lets a task publish on top of others' commits."""
+"""The text of the declaration that lets a task publish on top of others' commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Policy:
 
     @property
     def fits_hard_fence(self) -> bool:
-        """True if the server itself can fence every publication."""
+        """True if the server itself can fence every publication under this policy."""
         return not self.relocates
 
     @property
@@ -65,5 +65,5 @@ POLICIES: Mapping[PolicyName, Policy] = {policy.name: policy for policy in (REPL
 
 
 def declaration_text(policy: Policy) -> str:
-    """Return a policy as it is declared, for messages that recommend it."""
+    """Return a policy as written in a task's declaration, for messages that recommend it."""
     return f'on_abandoned="{policy.name}"'

@@ -68,7 +68,10 @@ def permanent_commits(
 
 
 def newest_foreign_commit(attempt: Attempt, target: TargetBranch) -> Commit | None:
-    """Return the newest commit made by another workflow step, or None.  It is permanent if its task was accepted."""
+    """Return the newest commit made by another workflow step, or None.
+
+    Such a commit is permanent if Conductor has accepted its task.
+    """
     signed = (commit for commit in target.advance if commit.metadata.get(TASK_ID))
     return next((commit for commit in signed if _signer(commit) != attempt.logical_task_key), None)
 

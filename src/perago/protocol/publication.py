@@ -119,7 +119,7 @@ Workspace = WorkspaceInput
 
 @dataclass(frozen=True, slots=True)
 class StagedWorkspace:
-    """A staged result: the only state needed to publish, settle and clean up."""
+    """A staged result, with all the state that is needed to publish it, settle the publication and clean up."""
 
     repository: str
     branch: str
@@ -170,7 +170,7 @@ class TargetBranch:
 
 @dataclass(frozen=True, slots=True)
 class WorkspacePublicationPlan:
-    """The step to take, and the head that the branch must have when it is taken."""
+    """The publication step to take, and the head that the branch must have at that moment."""
 
     step: Step
     state: HeadState
@@ -309,7 +309,7 @@ def _started_at(commit: Commit, input_ref: str) -> bool:
 
 
 def made_by(commit: Commit) -> str:
-    """Return a phrase for messages that says who made a commit."""
+    """Return a phrase that says who made a commit, for use in messages."""
     key = commit.metadata.get(KEY)
     if key:
         return f"made by Perago task {key}, attempt {commit.metadata.get(TASK_ID, '?')}"

@@ -16,7 +16,7 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.publication import Commit, own_commits
 
 Segment = tuple[str, str]
-"""Two commits, the older one first."""
+"""The ids of the commits at both ends of a segment, the older one first."""
 
 
 def segments(attempt: Attempt, input_ref: str, advance: Sequence[Commit]) -> Sequence[Segment]:
@@ -52,7 +52,7 @@ def reusable_staging_base(attempt: Attempt, advance: Sequence[Commit], bases: Co
     """Return the newest commit on which the result is already staged, or None if there is none.
 
     Also returns None if one of this step's own commits is newer.  Otherwise the branch staged on that commit can be
-    merged as it is, because the view has not changed since then.
+    merged as is, because the view has not changed since then.
     """
     for commit in advance:
         if commit.id in bases:

@@ -1,8 +1,8 @@
 """Signs commits with `perago.*` metadata, messages and digests, and reads the `reuse` ledger from signed commits.
 
 Staging and publish commits have the same keys, because after a relocation the staging commit is the head.  A publish
-commit with a recorded result is the ledger entry that makes a task effectively-once: the result is written atomically
-with the publication itself.
+commit with a recorded result is the ledger entry that makes a task run effectively once: the result is written
+atomically with the publication itself.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@
 
 - direct: only a task with direct Spark placement may have created its branch by then.
 - any: every task may have created its branch by then.
-- free: a claim may exist, and may be dropped once the attempt is over.
+- free: a claim may exist, and may be dropped once the attempt has ended.
 - in flight: the call that moves the branch may still land after the process that sent it has died.  So the claim stays,
   and tells the retry that it must send a barrier.  This also holds during `hand over`: the result may be that of an
   unanswered publish, and an executor that died there has not reported it.
@@ -55,7 +55,7 @@ class Step:
 
     @property
     def may_give_up_claim(self) -> bool:
-        """True if the claim of an execution that died at this step may be dropped once its attempt is over."""
+        """True if the claim of an execution that died at this step may be dropped once its attempt has ended."""
         return self.claim == "free"
 
 

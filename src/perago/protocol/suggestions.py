@@ -1,6 +1,7 @@
 """Suggestions for an unknown name: the known name that was probably meant, or a list of the known names.
 
-The rule: every "did you mean" in Perago comes from here, so that the same typo gets the same answer in every command.
+The rule: every "did you mean" in Perago comes from here, so that the same typo gets the same suggestion in every
+command.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterable
 
 _MOST_LISTED = 12
 _SHORTEST_PREFIX = 3
-"""The minimum length of a prefix that identifies a name."""
+"""The minimum length at which a prefix is enough to suggest a name."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -20,7 +20,10 @@ from perago.protocol.paths import has_wildcard, in_actions
 
 
 class Roots(tuple[str, ...]):
-    """Sorted object paths, none nested in another.  A lookup is O(depth of the path), whatever the number of roots."""
+    """Sorted object paths, none of which is inside another.
+
+    A lookup is O(depth of the path), whatever the number of roots.
+    """
 
     _names: frozenset[str]
 
@@ -36,7 +39,7 @@ class Roots(tuple[str, ...]):
         return made
 
     def hold(self, object_path: str) -> bool:
-        """Return whether an object is a root or below one.  A root that ends in `/` or is empty is a folder."""
+        """Return whether an object is a root or lies below one.  A root that ends in `/` or is empty is a folder."""
         return _is_in(object_path, self._names)
 
 
@@ -56,7 +59,7 @@ class View:
     """The object paths that the task may change."""
 
     def __post_init__(self) -> None:
-        """Sort the paths once, because a task may name thousands of them and every file is looked up."""
+        """Sort the paths once, because a task may name thousands of them and every file is looked up in them."""
         seen = None if self.reads is None else {*self.reads, *(self.writes or ())}
         changed = self.writes if self.writes is not None else self.reads
         object.__setattr__(self, "roots", self._objects(seen))

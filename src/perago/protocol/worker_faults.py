@@ -8,7 +8,7 @@
     anything else                                                none
 
 The first call to the lake is made at the step "input", so an unreachable lake is noticed there.  A lake that stops
-answering later was reachable before, and may only have trouble with this one repository.  A 403 or a 404 concerns one
+responding later was reachable before, and may only have trouble with this one repository.  A 403 or a 404 concerns one
 repository.  A body may exhaust the descriptors itself, and may talk to another lake.  A disk that is full for a body
 is full for other attempts too.  An error that the author raises on purpose is attributed to the task, whatever its
 cause.
@@ -26,7 +26,7 @@ from perago.protocol.steps import BODY, INPUT
 WorkerFault = Literal["keys", "lake", "disk", "descriptors", "executor"]
 """The kind of worker fault.
 
-`executor` means that several executors in a row died before the attempt could start, which only the supervisor can see.
+`executor` means that several executors in a row died before the attempt could start.  Only the supervisor detects this.
 """
 
 FIRST_CALL = INPUT.name

@@ -88,7 +88,7 @@ def segments_to_compare(workflow_id: str, ref: str, above: Sequence[Commit]) -> 
 def not_joinable_reason(odd: str, last: str, where: str) -> str:
     """Return the reason why two workspaces cannot be joined: no single commit contains both.
 
-    `odd` and `last` are the names to use for the two workspaces.
+    `odd` and `last` are the names of the two workspaces in the message.
     """
     return (
         f"{odd} is not among the first-parent ancestors of {last}, at most {MAX_RANGE} back on {where}: no commit holds "

@@ -1,1 +1,1 @@
-"""The lake port over a lakeFS server."""
+"""The lake port, implemented on a lakeFS server."""

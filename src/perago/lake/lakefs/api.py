@@ -1,4 +1,4 @@
-"""The lakeFS API calls that Perago makes, as values.  Nothing here talks to a server.
+"""The lakeFS API calls that Perago makes, each as a `Request` value.  Nothing here contacts a server.
 
 Each function returns one `Request` for `LakeFSClient` to send.  Names, refs and paths may contain any character: every
 segment of a URL's path is quoted as a whole, so that `feature/a` stays one segment.  Fields and parameters that Perago
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An API call.  `path` contains the segments of the URL's path below `/api/v1`."""
+    """An API call, not sent yet.  `path` contains the segments of the URL path below `/api/v1`."""
 
     method: str
     path: tuple[str, ...]
@@ -27,11 +27,11 @@ class Request:
     """An object's bytes, sent instead of a JSON body."""
     headers: Mapping[str, str] = field(default_factory=dict)
     raw: bool = False
-    """True if the answer is not JSON: an object's bytes, plain text, or nothing."""
+    """True if the response body is not JSON: an object's bytes, plain text, or nothing."""
 
     @property
     def target(self) -> str:
-        """The path and query as they are sent.  Raises `ValueError` if a name cannot be encoded as UTF-8."""
+        """The URL's path and query, as sent.  Raises `ValueError` if a name cannot be encoded as UTF-8."""
         path = "".join(f"/{quote(part, safe='')}" for part in self.path)
         query = "&".join(
             f"{name}={quote(_text(value))}" for name, value in self.query.items() if value is not None
@@ -40,7 +40,7 @@ class Request:
 
 
 def get_config() -> Request:
-    """Read the server's version and storage."""
+    """Request the server's version and its storage configuration."""
     return Request("GET", ("config",))
 
 
@@ -56,7 +56,7 @@ def list_repositories(*, after: str, amount: int) -> Request:
 
 
 def create_branch(repository: str, name: str, source: str, *, hidden: bool) -> Request:
-    """Create a branch; lakeFS answers 201."""
+    """Create a branch.  lakeFS returns 201."""
     body = {"name": name, "source": source, "hidden": hidden}
     return Request("POST", _path(repository, "branches"), body=body, raw=True)
 
@@ -68,12 +68,12 @@ def list_branches(repository: str, *, prefix: str, after: str, amount: int) -> R
 
 
 def delete_branch(repository: str, branch: str) -> Request:
-    """Drop a branch; lakeFS answers 204."""
+    """Drop a branch.  lakeFS returns 204."""
     return Request("DELETE", _path(repository, "branches", branch), raw=True)
 
 
 def hard_reset_branch(repository: str, branch: str, ref: str) -> Request:
-    """Move a branch to a ref; lakeFS answers 204."""
+    """Move a branch to the commit of a ref.  lakeFS returns 204."""
     return Request("PUT", _path(repository, "branches", branch, "hard_reset"), {"ref": ref}, raw=True)
 
 
@@ -136,7 +136,7 @@ def list_tags(repository: str, *, prefix: str, after: str, amount: int) -> Reque
 
 
 def delete_tag(repository: str, tag: str) -> Request:
-    """Drop a tag; lakeFS answers 204."""
+    """Drop a tag.  lakeFS returns 204."""
     return Request("DELETE", _path(repository, "tags", tag), raw=True)
 
 
@@ -150,7 +150,7 @@ def list_objects(
     delimiter: str | None = None,
     presign: bool | None = None,
 ) -> Request:
-    """List objects; with `delimiter`, only the direct children of `prefix`."""
+    """List objects.  With `delimiter`, lists only the direct children of `prefix`."""
     query = {
         "presign": presign,
         "after": after,
@@ -180,7 +180,7 @@ def get_object(repository: str, ref: str, path: str, *, range: str | None = None
 def upload_object(
     repository: str, branch: str, path: str, content: bytes, *, if_none_match: str | None = None
 ) -> Request:
-    """Write an object without committing; lakeFS answers 201."""
+    """Upload an object without committing it.  lakeFS returns 201."""
     headers = {"If-None-Match": if_none_match} if if_none_match else {}
     return Request(
         "POST",
@@ -226,7 +226,7 @@ def create_presign_multipart_upload(repository: str, branch: str, path: str) -> 
 def upload_part(
     repository: str, branch: str, path: str, *, upload_id: str, number: int, location: str
 ) -> Request:
-    """Request the presigned URL for one part."""
+    """Request the presigned URL for one part of a multipart upload."""
     where = _staging(repository, branch, "pmpu", upload_id, "parts", str(number))
     return Request("PUT", where, {"path": path}, {"physical_address": location})
 
@@ -253,7 +253,7 @@ def complete_presign_multipart_upload(
 def abort_presign_multipart_upload(
     repository: str, branch: str, path: str, *, upload_id: str, location: str
 ) -> Request:
-    """Discard a multipart upload; lakeFS answers 204."""
+    """Discard a multipart upload.  lakeFS returns 204."""
     where = _staging(repository, branch, "pmpu", upload_id)
     return Request("DELETE", where, {"path": path}, {"physical_address": location}, raw=True)
 

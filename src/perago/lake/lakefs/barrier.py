@@ -26,9 +26,9 @@ NO_HEAD = "none: a barrier publishes nothing"
 def send_barrier(
     client: LakeFSClient, options: Options, repository: str, branch: str, timeout: float
 ) -> None:
-    """Rewrite the record of a branch, retrying until lakeFS itself returns 404.
+    """Rewrite a branch's record, retrying until lakeFS itself returns 404.
 
-    Raises `LakeForbidden` without retrying, and `LakeUnavailable` if there is no such answer within `timeout` seconds.
+    Raises `LakeForbidden` without retrying, and `LakeUnavailable` if no such response arrives within `timeout` seconds.
     """
     doing = f"send a barrier to branch {branch!r} of repository {repository!r}"
     until, failures = options.clock() + timeout, 0

@@ -1,4 +1,4 @@
-"""Distinguishes checksums that are not a plain MD5 from damaged bytes.
+"""Tells apart two reasons for an MD5 mismatch: damaged bytes, and a checksum that is not a plain MD5.
 
 For an object that was uploaded in parts, lakeFS stores the MD5 of the parts' MD5s, which looks just like a plain MD5.
 So if the MD5 of some bytes differs from the checksum, either the bytes are damaged or they were uploaded in parts.  All
@@ -7,7 +7,7 @@ common tools are tried.  S3 itself appends the number of parts to such a hash, a
 
 Objects whose bytes lakeFS never saw (imports, presigned uploads) carry the store's ETag, which is not a hash of the
 bytes if the store encrypts them with KMS.  Bytes cannot be verified against such a checksum.  Instead, they are
-accepted if two transfers are equal, with one warning per repository.
+accepted if two transfers are equal.  A warning is then logged, once per repository.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ Perago has its own client because the official SDK takes longer to import than e
 0040).  Proxies set in the environment are not used.  Certificates are trusted if OpenSSL trusts them, including those
 in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 
-A call that changes something is sent again only if the server never saw it or said that it was busy (`Repeat.UNSENT`).
-With `Repeat.UNSEEN`, it is not sent again to a busy server either: the caller decides what that means.  Idempotent calls
-are also sent again after 5xx answers and broken connections (`Repeat.ALWAYS`).  No layer below this one retries: urllib3's
-own retries, which would repeat a hard reset, are off.
+A call that changes something is sent again only if the server never saw it or reported that it was busy
+(`Repeat.UNSENT`).  With `Repeat.UNSEEN`, it is not sent again to a busy server either, and the caller decides how to
+proceed.  Idempotent calls are also sent again after 5xx responses and broken connections (`Repeat.ALWAYS`).  No layer
+below this one retries: urllib3's own retries are off, because they would repeat a hard reset.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from perago.protocol.backoff import Backoff
 
 
 class Repeat(Enum):
-    """Conditions under which a failed call is sent again."""
+    """The conditions under which a failed call is sent again."""
 
     ALWAYS = "idempotent: busy, 5xx, cut connections"
     UNSENT = "only if nothing can have happened: busy, or no connection"
@@ -51,7 +51,7 @@ class Repeat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The adapter's timeouts, retries and parallelism.  Tests pass their own clock, sleep and random."""
+    """The lakeFS adapter's timeouts, retries and parallelism.  Tests pass their own clock, sleep and random."""
 
     connect_timeout: float = 5
     read_timeout: float = 30
@@ -66,7 +66,7 @@ class Options:
     most_parts: int = 10_000
     ranges_above_bytes: int = 256 * 1024 * 1024
     hashed_below: int = 64 * 1024 * 1024
-    """The rate, in bytes per second and core, up to which downloads are hashed as they arrive; see `transfer.hashing`."""
+    """Up to this rate, in bytes per second per core, downloads are hashed as they arrive (see `transfer.hashing`)."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
     random: random.Random = field(default_factory=random.Random)
@@ -77,7 +77,10 @@ class Options:
         return backoff.delay(failures, self.random)
 
     def timeout(self, timeout: float | None, within: float | None) -> urllib3.Timeout:
-        """Return the time limits for one try: `timeout` in total if set, else the usual limits, each capped at `within`."""
+        """Return the timeouts for one try.
+
+        If `timeout` is given, it is the total.  Otherwise they are the usual timeouts, each capped at `within`.
+        """
         if timeout:
             return urllib3.Timeout(total=timeout)
         longest = math.inf if within is None else within
@@ -102,7 +105,7 @@ class LakeFSClient:
         self._pools: BoundedPools | None = None
         self._owner = 0
         self.breaks = 0
-        """The number of broken connections.  After each one, the server may be a different process."""
+        """The number of broken connections so far.  After each of them, the server may be a different process."""
 
     def call(
         self,
@@ -114,11 +117,11 @@ class LakeFSClient:
         timeout: float | None = None,
         within: float | None = None,
     ) -> Any:
-        """Make one call, with retries as `repeat` allows, and return the answer: parsed JSON, or bytes if it is raw.
+        """Make one call, retrying as `repeat` allows.  Returns parsed JSON, or bytes if the request is raw.
 
         `timeout` limits each try as well as all tries together.  `within` limits all tries together, while each try has
-        the usual timeouts.  `status` is the status that lakeFS itself sends.  Raises `LakeUnavailable` if the answer
-        has a different one, because a proxy's answer proves nothing.
+        the usual timeouts.  `status` is the status that lakeFS itself sends on success.  Raises
+        `LakeUnavailable` if the response has a different one, because it may have come from a proxy.
         """
         found, answer = self._persist(doing, request, repeat, timeout, within)
         if status is not None and found != status:
@@ -128,7 +131,7 @@ class LakeFSClient:
     def _persist(
         self, doing: str, request: Request, repeat: Repeat, timeout: float | None, within: float | None
     ) -> tuple[int, Any]:
-        """Send a request until it is answered or may not be sent again.  Returns the status and the answer."""
+        """Send a request, retrying as `repeat` allows.  Returns the status and the response."""
         options = self._options
         limit = options.timeout(timeout, within)
         bound = timeout or within
@@ -178,7 +181,7 @@ class LakeFSClient:
             pools.clear()
 
     def _send(self, request: Request, limit: urllib3.Timeout) -> tuple[int, Any]:
-        """Send a request once.  Raises `StatusError` if the answer is not a success."""
+        """Send a request once.  Raises `StatusError` if the response has an unsuccessful status."""
         headers = {**self._headers, **request.headers}
         content = request.content
         if content is not None:

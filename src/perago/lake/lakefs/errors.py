@@ -17,8 +17,8 @@ class is missing.
     408, 499, 5xx, 3xx, no answer            LakeUnavailable     the call may have happened
     any status without lakeFS's JSON         LakeUnavailable     a proxy's answer says nothing about lakeFS
 
-Error messages contain the server's message and what was being done, but never a header or a key.  If there was no answer,
-they name the address, without credentials.  If there was no connection, they also offer a remedy.
+Error messages contain the server's message and what was being done, but never a header or a key.  If the server did not
+respond, they name its address, without credentials.  If no connection could be made, they also suggest a remedy.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ _LONGEST_TEXT = 600
 
 
 class StatusError(Exception):
-    """An answer with an unsuccessful status.  `body` is its text, and `reason` is its reason phrase."""
+    """An HTTP response with an unsuccessful status.  `body` is its text, and `reason` is its reason phrase."""
 
     def __init__(self, status: int, reason: str = "", body: str = "") -> None:
         super().__init__(status, reason)
@@ -102,7 +102,7 @@ class StatusError(Exception):
 
 
 def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
-    """Return the error to raise for `error`.  `doing` says what was being done with the lakeFS server at `address`."""
+    """Return the error to raise for `error`.  `doing` describes the operation, and `address` names the server."""
     if isinstance(error, LakeError):
         return error
     if isinstance(error, StatusError):
@@ -127,7 +127,7 @@ def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
 
 
 def not_lakefs(doing: str, address: str) -> LakeUnavailable:
-    """Return the error for an answer that cannot have come from lakeFS."""
+    """Return the error for a response that cannot have come from lakeFS."""
     named = f" of {address}" if address else ""
     return LakeUnavailable(f"{doing}: the answer{named} is not lakeFS's{_ELSEWHERE}")
 
@@ -139,7 +139,7 @@ def address_of(endpoint: str) -> str:
 
 
 def status_class(status: int, text: str = "") -> type[LakeError]:
-    """Return the error class for an answer with this status and text."""
+    """Return the error class for a response with this status and text."""
     for when, part, becomes in _TEXTS:
         if status == when and part in text:
             return becomes
@@ -148,7 +148,7 @@ def status_class(status: int, text: str = "") -> type[LakeError]:
 
 
 def message_of(error: StatusError) -> str:
-    """Return the message in a server's answer."""
+    """Return the error message in a server response."""
     try:
         text = str(json.loads(error.body)["message"])
     except (ValueError, KeyError, TypeError):
@@ -157,10 +157,10 @@ def message_of(error: StatusError) -> str:
 
 
 def is_own_answer(error: BaseException) -> bool:
-    """Return whether lakeFS itself answered: its errors are JSON objects with a message and nothing else.
+    """Return whether the response came from lakeFS itself, whose errors are JSON objects with only a message.
 
-    A 404 from lakeFS says what was "not found", in lower case; gateways say "Not Found", or that there is no such route.
-    A conflicting merge is answered like one that landed, but with an empty reference.
+    A 404 from lakeFS says what was "not found", in lower case.  Gateways say "Not Found", or that there is no such
+    route.  The response to a conflicting merge looks like that to a successful one, but with an empty reference.
     """
     if not isinstance(error, StatusError):
         return False
@@ -189,7 +189,7 @@ def gave_no_answer(error: BaseException) -> bool:
 
 
 def was_not_sent(error: BaseException) -> bool:
-    """Return whether no connection was made, so that the server never saw the call."""
+    """Return whether the connection could not be made, so that the server never saw the call."""
     return isinstance(error, _NOT_SENT)
 
 

@@ -4,8 +4,8 @@ lakeFS runs the action inside the loop that moves the branch, and passes it the 
 the comparison and the move are one atomic step.  It reads actions from the *source* commit of a merge, so a staging
 commit is not fenced unless it carries the unmodified fence file.  A merge that names no expected head passes.
 
-`Fence` installs the file on a branch, removes it, and proves that it works.  All of this is done by merge, so it also
-works on protected branches.  `Levels` knows which commits carry the file.  It reads each commit only once, since
+`Fence` installs the file on a branch, removes it, and verifies that it works.  All of this is done by merge, so it also
+works on protected branches.  `Levels` determines which commits carry the file.  It reads each commit only once, since
 commits never change.  It does not read commits published from a fenced staging branch, since they carry the file too.
 """
 
@@ -67,14 +67,14 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The server's message for the merge that it refused, and the commit made by the merge that it accepted."""
+    """Evidence that the fence works: the error from the refused merge, and the commit made by the accepted one."""
 
     refused: str
     let_through: str
 
 
 class Fence:
-    """Installs, removes and proves the fence on branches in one lake."""
+    """Installs, removes and verifies the fence on branches of one lake."""
 
     def __init__(self, lake: Lake, *, new_name: Callable[[], str] = new_side_name) -> None:
         self._lake = lake
@@ -103,10 +103,10 @@ class Fence:
             )
 
     def prove(self, repository: str, branch: str) -> Proof:
-        """Prove that the server refuses a merge that expects an outdated head.
+        """Verify that the server refuses a merge that expects an outdated head.
 
-        The proof uses two throwaway branches at the branch's head.  Raises `LakeRefused` if that head does not carry
-        the fence, and `LakeError` if the server accepts the merge.
+        The test merges use two throwaway branches at the branch's head.  Raises `LakeRefused` if that head does not
+        carry the fence, and `LakeError` if the server accepts the merge.
         """
         head = self._lake.head(repository, branch).id
         if not carries_fence(self._lake.read, repository, head):
@@ -123,7 +123,7 @@ class Fence:
             return Proof(refused, self._lake.merge(repository, _proof_merge(source, target, moved)))
 
     def prove_order(self, repository: str, branch: str) -> OrderProof:
-        """Prove, on throwaway branches, that dropping the source and then calling `barrier` stops a merge in flight."""
+        """Verify on throwaway branches that dropping the source and then calling `barrier` stops a merge in flight."""
         return Order(self._lake, self._sides).prove(repository, self._lake.head(repository, branch).id)
 
     def _refusal(self, repository: str, merge: Merge) -> str:
@@ -161,7 +161,7 @@ def carries_fence(read: Read, repository: str, ref: str) -> bool:
 
 
 class Recent(Generic[V]):
-    """A cache of the most recent few thousand values, by repository and name."""
+    """A cache of the few thousand most recently added values, by repository and name."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[tuple[str, str], V] = OrderedDict()
@@ -200,7 +200,7 @@ class Levels:
         return f"carries a fence that this server was not seen to hold: {self._doubt(repository, commit)}"
 
     def note_fenced(self, repository: str, commit: str) -> None:
-        """Remember that a commit carries the fence file. The server is still probed as usual."""
+        """Remember that a commit carries the fence file. Whether the server runs it is still probed as usual."""
         self._known.keep(repository, commit, True)
 
     def _carries(self, repository: str, commit: str) -> bool:

@@ -1,18 +1,18 @@
 """Probes whether a lakeFS server runs the fence that its commits carry, and the order of its publication steps.
 
-The fence file proves nothing about the server: with `actions.enabled: false` it is an object like any other.  So before
-any merge counts as hard, the server must have refused one.  The probe merges a commit that carries the fence into a
-throwaway branch at the same commit, naming an expected head that no branch ever has.  This takes three calls.  If the
-server does not check the head, an empty commit lands on the throwaway branch and is dropped with it.
+The fence file proves nothing about the server: with `actions.enabled: false` it is an object like any other.  So a
+merge counts as hard only after the server has been observed to refuse one.  The probe merges a commit that carries the
+fence into a throwaway branch at the same commit, naming an expected head that no branch ever has.  This takes three
+calls.  If the server does not check the head, an empty commit lands on the throwaway branch and is dropped with it.
 
-The rule: without a proof, no merge is hard.  A proof is valid for the whole server.  A doubt, which is the reason why
-there is no proof, applies to one repository only, since permissions differ.  Both are kept in this process for a
-limited time, because someone may switch actions off or on.  That takes a server restart, so the first broken connection
-also invalidates a proof.
+The rule: no merge counts as hard unless a probe has succeeded.  A success is valid for the whole server.  The reason
+for a failure (the "doubt") applies to one repository only, since permissions differ.  Both are kept in this process for
+a limited time, because someone may switch actions off or on.  Switching them takes a server restart, so a success is
+also discarded after the first broken connection.
 
-No documentation guarantees the order of publishing, so `Order` probes it.  A pre-merge action that sleeps holds a merge
-in flight while its source is dropped.  That merge still lands, because its source was resolved first.  The second time,
-a barrier follows the drop, and the merge must not land.
+The lakeFS documentation does not guarantee the order of the publication steps, so `Order` probes it.  A pre-merge
+action that sleeps holds a merge in flight while its source is dropped.  This merge still lands, because its source was
+resolved first.  For a second merge, a barrier is sent after the drop, and the merge must not land.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ FENCE_KEY = "perago-fence"
 """The logical task key of fence commits. No workflow step has it, so no retry mistakes such a commit for its own."""
 SIGNED = {KEY: FENCE_KEY}
 NO_HEAD = "0" * 64
-"""A head that no branch ever has."""
+"""A commit id that is never the head of any branch."""
 KEPT_SECONDS = 600.0
 HELD_SECONDS = 3
 SENT_SECONDS = 1.0
-"""Seconds to wait until the merge has reached the action that holds it."""
+"""Seconds to wait for the merge to reach the action that holds it."""
 _TIMEOUT = 60.0
 _BARRIER_SECONDS = 30.0
 
@@ -66,12 +66,12 @@ hooks:
 
 
 def new_side_name() -> str:
-    """Return a new, unique branch name."""
+    """Return a unique name for a throwaway branch."""
     return probe_branch_name(time.time(), uuid.uuid4().hex[:12])
 
 
 class SideBranches:
-    """Creates short-lived hidden branches in one lake, and writes text to them."""
+    """Creates throwaway hidden branches in one lake, and writes text objects to them."""
 
     def __init__(self, lake: Lake, new_name: Callable[[], str] = new_side_name) -> None:
         self._lake = lake
@@ -121,7 +121,7 @@ class FenceProof:
         self._doubts: dict[str, tuple[float, str]] = {}
 
     def doubt(self, repository: str, commit: str) -> str:
-        """Return why the server is not known to enforce the fence that `commit` carries, or `""` if it is."""
+        """Return why the server is not known to enforce the fence that `commit` carries, or `""` if it is known to."""
         if self._is_proven(self._clock()):
             return ""
         with self._lock:
@@ -132,14 +132,14 @@ class FenceProof:
             return doubt if now < until else self._probe(repository, commit)
 
     def forget(self) -> None:
-        """Discard the proof: the server has been observed not to check the head."""
+        """Forget that a probe succeeded. Called when the server has been observed not to check the head."""
         self._proven_until = float("-inf")
 
     def _is_proven(self, now: float) -> bool:
         return now < self._proven_until and self._client.breaks == self._proven_at_break
 
     def _probe(self, repository: str, commit: str) -> str:
-        """Send the server a merge that it must refuse. Returns the reason for doubt, or `""` if the server refused it.
+        """Send the server a merge that it must refuse. Returns `""` if it does, else the reason not to trust the fence.
 
         The result is remembered, unless the server was unavailable.
         """
@@ -209,7 +209,7 @@ class FenceProof:
 
 @dataclass(frozen=True, slots=True)
 class OrderProof:
-    """A commit that landed although its source was dropped, and the server's answer to a merge stopped by a barrier."""
+    """A commit that landed although its source was dropped, and the error from a merge that a barrier stopped."""
 
     landed: str
     stopped: str
@@ -226,7 +226,7 @@ class Order:
         self._sleep = sleep
 
     def prove(self, repository: str, head: str) -> OrderProof:
-        """Hold two merges in flight on throwaway branches, and stop the second one with a barrier.
+        """Verify the order with two merges held in flight on throwaway branches, the second stopped by a barrier.
 
         Raises `LakeError` if the first does not land, or the second is not stopped.
         """

@@ -62,7 +62,7 @@ from perago.lake.lakefs.transfer.transfer import Transfer
 from perago.protocol.metadata import EXPECTED_HEAD
 
 _LEAST_SECONDS = 0.1
-"""Minimum timeout of a publish call, used if reading the head has taken up all of the call's time."""
+"""The minimum timeout of a publish call, used if reading the head has taken almost all of the available time."""
 
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
 
@@ -98,7 +98,7 @@ class LakeFSLake(Refs):
         self._staged: Recent[str] = Recent()
 
     def server(self) -> str:
-        """Return the lakeFS edition and version.  Raises `LakeUnavailable` if another kind of server answers."""
+        """Return the lakeFS edition and version.  Raises `LakeUnavailable` if the server is not lakeFS."""
         return server_name(self._client)
 
     def storage(self) -> tuple[str, bool]:
@@ -224,7 +224,7 @@ class LakeFSLake(Refs):
         return self._gates.of(repository, self._commit_id(repository, ref), branch)
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by three-way squash merge: one commit, whose only parent is `expected_head`."""
+        """Publish by three-way squash merge, as one commit whose only parent is `expected_head`."""
         doing = f"merge {merge.source!r} into branch {merge.target!r} of repository {repository!r}"
         level, left = merge.level or self._source_level(repository, merge.source), merge.timeout
         if level == "soft":
@@ -279,7 +279,7 @@ class LakeFSLake(Refs):
         )
 
     def barrier(self, repository: str, branch: str, timeout: float) -> None:
-        """Rewrite the branch's record.  Publish requests in flight then fail their compare-and-swap and start over."""
+        """Rewrite the branch's record.  In-flight publish requests then fail their compare-and-swap and start over."""
         send_barrier(self._client, self._options, repository, branch, timeout)
 
     def close(self) -> None:
@@ -295,7 +295,7 @@ class LakeFSLake(Refs):
         self.close()
 
     def _check_head(self, repository: str, branch: str, expected: str, timeout: float, doing: str) -> float:
-        """Raise `HeadMoved` unless the branch is at `expected`.  Returns the remaining time."""
+        """Raise `HeadMoved` unless the branch is at `expected`.  Returns the time left, at least `_LEAST_SECONDS`."""
         ends = self._options.clock() + timeout
         now = self.head(repository, branch, timeout=timeout).id
         if now != expected:
@@ -323,7 +323,7 @@ class LakeFSLake(Refs):
     def _landed_commit(
         self, repository: str, branch: str, wanted: tuple[str, Mapping[str, str]], error: LakeUnavailable
     ) -> str:
-        """Return the head's id if the commit was made and only the answer was lost.  Otherwise raises `error`."""
+        """Return the head's id if the commit was made and only the response was lost.  Otherwise raises `error`."""
         try:
             head = self.head(repository, branch)
             ours = (head.message, dict(head.metadata)) == wanted

@@ -1,12 +1,12 @@
 """Listings and diffs from lakeFS: objects at a ref, uncommitted changes, differences between commits, folder pages.
 
 A full listing fetches the next page while the current one is being used.  Listings of commits are cached, since commits
-never change.  A folder page or a page of changes costs only its own rows.  The server returns at most a thousand rows
-at a time, so larger pages are assembled from several answers.
+never change.  The cost of a page of a folder or of changes is proportional to its rows.  The server returns at most a
+thousand rows at a time, so larger pages are assembled from several responses.
 
 An entry's checksum is the MD5 of its bytes if lakeFS knows it.  The checksum of a multipart upload is a hash of
-hashes that looks the same, so Perago's uploads above the gateway's smallest part size also store their MD5 as metadata,
-which takes precedence.  For multipart objects uploaded by other tools, see `checksums`.
+hashes that looks the same, so Perago's uploads above the gateway's smallest part size also store their MD5 as metadata.
+This MD5 takes precedence.  For multipart objects uploaded by other tools, see `checksums`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PAGE = 1000
 _FIRST_DIFF_PAGE = 1
 """The size of the first page of a diff.
 
-Callers nearly always want to know only whether any path differs, so the first difference is fetched on its own.
+Callers usually want to know only whether any path differs, so the first page contains a single difference.
 """
 
 _COMMIT_ID = re.compile(r"[0-9a-f]{64}")
@@ -157,7 +157,7 @@ def differing_paths(
     """Yield the paths at or below the roots whose objects differ between two commits, root by root.
 
     lakeFS compares by name prefix, but a root is matched by whole path parts: `plays` means the object `plays` and
-    everything below `plays/`, and `plays-old` sorts between the two.  So a root that may be an object or a folder takes
+    everything below `plays/`.  Since `plays-old` sorts between the two, a root that may be an object or a folder takes
     up to two comparisons.
     """
     for root in roots:

@@ -4,7 +4,8 @@ lakeFS treats every object below `_lakefs_actions/` as an action, whatever its f
 actions in the source whose `on: pre-merge` matches the destination.  An action without `branches` matches every branch;
 otherwise one of its patterns has to match (Go's `path.Match`).  A hard reset runs no actions.
 
-The rule: anything that cannot be parsed with certainty as an action counts as a gate.
+An action that may refuse a merge into a branch is called a gate of that branch.  The rule: anything that cannot be
+parsed with certainty as an action counts as a gate.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _TOKEN = re.compile(
 
 
 class Gates:
-    """Finds the gates in a commit. Each commit is read only once, since commits never change."""
+    """Finds the actions in a commit that may refuse a merge. Each commit is read once, since commits never change."""
 
     def __init__(self, entries: Callable[[str, str, str], Iterator[Entry]], read: Read) -> None:
         self._entries = entries
@@ -53,7 +54,7 @@ class Gates:
 
 
 def is_gate(text: bytes, branch: str) -> bool:
-    """Return whether an action may refuse a merge into a branch."""
+    """Return whether an action, given as YAML text, may refuse a merge into a branch."""
     try:
         # BaseLoader keeps every scalar as a string. The default loader would read the key `on` as true.
         action = yaml.load(text, Loader=yaml.BaseLoader)
@@ -73,7 +74,7 @@ def _applies(event: Any, branch: str) -> bool:
 
 
 def _matches(pattern: Any, branch: str) -> bool:
-    """Return whether Go's `path.Match` matches.
+    """Return whether a pattern matches a branch name, by the rules of Go's `path.Match`.
 
     An invalid pattern counts as a match, because it makes lakeFS refuse every merge.
     """

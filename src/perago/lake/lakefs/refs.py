@@ -1,7 +1,7 @@
 """Branches, tags, commits and repositories on a lakeFS server, and the server's name and object store.
 
-- `head` reads the log of `<branch>@`.  This takes one call, has no batching delay on the server, and rejects a tag of that
-  name.
+- `head` reads the log of `<branch>@`.  This takes one call, has no batching delay on the server, and rejects a tag of
+  that name.
 - Creating a branch, or dropping a branch or tag, succeeds only with the status that lakeFS itself sends, never with a
   proxy's.
 - A new repository is created in the server's default storage.
@@ -26,12 +26,12 @@ Page = Callable[[str], Request]
 _SECONDS = 10.0
 """Timeout for reading the server's configuration.
 
-It is long enough for a server that is still starting, and not too long if the server is not lakeFS.
+It is long enough for a server that is still starting, and short enough for an endpoint that is not lakeFS.
 """
 
 
 class Refs:
-    """The refs in one server's repositories.  Thread-safe."""
+    """Reads, creates and drops refs in the repositories of one server.  Thread-safe."""
 
     def __init__(self, client: LakeFSClient) -> None:
         self._client = client
@@ -42,7 +42,7 @@ class Refs:
         return _commit(self._newest(doing, repository, ref))
 
     def head(self, repository: str, branch: str, *, timeout: float | None = None) -> Commit:
-        """Return the commit a branch points to now; `timeout` limits all tries together."""
+        """Return the commit that a branch points to now.  `timeout` limits all tries together."""
         doing = f"read the head of branch {branch!r} of repository {repository!r}"
         return _commit(self._newest(doing, repository, f"{branch}@", timeout))
 
@@ -160,7 +160,7 @@ def create_repository(client: LakeFSClient, name: str) -> None:
 
 
 def server_name(client: LakeFSClient) -> str:
-    """Return the server's edition and version, which any user may read.
+    """Return the server's edition and version.  Any user may read them.
 
     Raises `LakeUnavailable` if the server is not lakeFS.
     """

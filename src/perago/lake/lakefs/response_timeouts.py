@@ -1,7 +1,7 @@
-"""HTTP connections with a response timeout: a response arrives completely within that time, or not at all.
+"""HTTP connections with a timeout for the whole response: it arrives completely in time, or an error is raised.
 
-A socket's timeout restarts with every byte, so a server or proxy that sends its response byte by byte could block a call
-forever.  Here, a single thread shuts down every connection whose response has not arrived completely in time.
+A socket's timeout restarts with every byte, so a server or proxy that sends its response byte by byte could block a
+call forever.  Here, a single thread shuts down every connection whose response has not arrived completely in time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ class _Deadline:
 
 
 class _Watch:
-    """Runs the callbacks of missed deadlines on one thread.  A `threading.Timer` per call would cost more than the call."""
+    """Runs a callback for each missed deadline.
+
+    It has a single thread, since one `threading.Timer` per call would cost more than the call.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -45,7 +48,10 @@ class _Watch:
 
     @contextlib.contextmanager
     def within(self, seconds: float, give_up: Callable[[], None]) -> Iterator[_Deadline]:
-        """Call `give_up` and set `late` on the yielded deadline if the block takes longer than `seconds`."""
+        """Run the block with a deadline.
+
+        If the block takes longer than `seconds`, sets `late` on the yielded deadline and calls `give_up`.
+        """
         deadline = _Deadline(time.monotonic() + seconds, next(self._numbers), give_up)
         with self._changed:
             if not self._started:
@@ -92,7 +98,7 @@ os.register_at_fork(after_in_child=_renew_watch)
 
 
 class _Bounded(HTTPConnection):
-    """Applies the read timeout to the whole time from the end of the request to the end of the response."""
+    """A connection whose read timeout covers the whole time from the end of the request to the end of the response."""
 
     _was_connected = False
 

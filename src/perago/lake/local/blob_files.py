@@ -1,8 +1,9 @@
 """The embedded lake's larger objects: files named by the checksum of their content.
 
-The rules: a file gets its final name only when its bytes are complete and on disk, so every named file is a whole
-object.  An object is never rewritten (mode 0444) and never hard-linked, so nothing that a task does in its workdir can
-affect it.  Copies are reflinks where the file system supports them, which take no space until one side changes.
+The rules: a file is moved to its final name only when its bytes are complete and on disk, so every named file is a
+whole object.  An object is never rewritten (mode 0444) and never hard-linked, so nothing that a task does in its
+workdir can affect it.  Copies are reflinks where the file system supports them.  A reflink takes no space until one
+side changes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Files:
-    """A content-addressed folder."""
+    """The folder of larger objects: each is a file whose name is its checksum."""
 
     def __init__(self, folder: Path) -> None:
         self._objects = folder / "objects"
@@ -49,7 +50,7 @@ class Files:
                     part.unlink()
 
     def add_file(self, upload: Upload) -> None:
-        """Add a file.  Its bytes are on disk when this returns, but its name only after `sync`."""
+        """Add a file.  On return, its bytes have been synced to disk.  `sync` does the same for its name."""
         part = self._incoming / uuid.uuid4().hex
         try:
             with open(upload.source, "rb", buffering=0) as source:
@@ -131,7 +132,7 @@ class Files:
 
 
 def check_unchanged(upload: Upload, size: int, digest: str) -> None:
-    """Raise `LakeError` unless the size and digest are still those in the upload."""
+    """Raise `LakeError` unless the size and digest match those in the upload."""
     if (size, digest) != (upload.size, upload.checksum):
         raise LakeError(
             f"{upload.path} changed while it was uploaded: something still writes to {upload.source}"
@@ -140,7 +141,7 @@ def check_unchanged(upload: Upload, size: int, digest: str) -> None:
 
 @contextmanager
 def atomic_file(target: Path) -> Iterator[int]:
-    """Yield a descriptor to write to.  If the block succeeds, the file gets its name; otherwise it is removed."""
+    """Yield a descriptor to write to.  If the block succeeds, the file becomes `target`; otherwise it is removed."""
     part = target.with_name(f".perago-{uuid.uuid4().hex}")
     out = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:

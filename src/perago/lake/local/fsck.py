@@ -12,7 +12,7 @@ from perago.lake.local.trees import decode, node_id
 
 
 def problems(db: sqlite3.Connection, objects: Objects) -> list[str]:
-    """Return a sentence for each problem, and an empty list if the lake is intact."""
+    """Return one sentence per problem.  The list is empty if the lake is intact."""
     wanted: dict[str, tuple[int, str]] = {}
     return [*_refs(db), *_commits(db), *_nodes(db, wanted), *_objects(db, objects, wanted)]
 

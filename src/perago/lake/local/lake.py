@@ -66,7 +66,7 @@ class LocalLake:
         return LocalLake, (self._folder,)
 
     def server(self) -> str:
-        """Return the kind of lake and its folder."""
+        """Return a description of the lake: its kind and its folder."""
         return f"embedded lake in {self._folder}"
 
     def create_repository(
@@ -124,7 +124,7 @@ class LocalLake:
         return refs.overlay_staged(scan(self._store.nodes(), commit.tree, prefix), staged)
 
     def folder(self, repository: str, commit: str, prefix: str, *, after: str = "", limit: int) -> FolderPage:
-        """Return at most `limit` direct children of `prefix`, after the row `after`."""
+        """Return at most `limit` direct children of `prefix`, starting after the row `after`."""
         return folder_page(self._store.nodes(), self._tree(repository, commit), prefix, after, limit)
 
     def stat(self, repository: str, ref: str, path: str) -> Entry:
@@ -339,7 +339,10 @@ class LocalLake:
             db.execute("DELETE FROM tags WHERE repository = ? AND name = ?", (key, name))
 
     def fsck(self) -> builtins.list[str]:
-        """Return a sentence for each problem.  Partial files and unreferenced objects are not problems."""
+        """Check the lake and return one sentence per problem.
+
+        Partial files and unreferenced objects are not problems.
+        """
         with self._store.read() as db:
             return problems(db, self._objects)
 

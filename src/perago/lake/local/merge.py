@@ -36,7 +36,7 @@ def check_unmoved(db: sqlite3.Connection, target: Branch, expected_head: str) ->
 def tree_to_merge(db: sqlite3.Connection, nodes: Nodes, source: Branch, target: Branch) -> str:
     """Return the target's tree with the changes that the source has made since their common ancestor.
 
-    This is a three-way merge, as in lakeFS.  At a path that the source did not change, the target's object stays.  A
+    This is a three-way merge, as in lakeFS.  At a path that the source did not change, the target's object is kept.  A
     path that both changed differently is a conflict.  Raises `HeadMoved` if there is a conflict, and `LakeRefused` if
     the source changed nothing or there is no common ancestor.
     """

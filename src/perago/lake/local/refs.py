@@ -4,11 +4,11 @@ Every function takes the connection of an open transaction.  Names follow lakeFS
 the embedded lake also runs on the real one.  A ref is resolved in lakeFS's order: full commit id, branch, tag, prefix
 of a commit id.
 
-A commit's id is the SHA-256 of its parents, tree, message, metadata and time in nanoseconds.  Two commits for which
-all of these are equal are the same commit.  That is harmless, because the compare-and-swap is on heads, not on
+A commit's id is the SHA-256 of its parents, tree, message, metadata and time in nanoseconds.  Two commits that
+agree in all of these are the same commit.  That is harmless, because the compare-and-swap is on heads, not on
 commits.
 
-Uncommitted objects are rows that overlay the head's tree.  A path without a value is a deleted object.
+Uncommitted changes are rows that overlay the head's tree.  A row without a checksum marks a deleted object.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class StoredCommit:
-    """A commit and its tree."""
+    """A commit, and the id of its tree."""
 
     commit: Commit
     tree: str
@@ -136,7 +136,7 @@ def add_commit(
 
 
 def commit_id(parents: str, tree: str, message: str, metadata: str, created_ns: int) -> str:
-    """Compute a commit's id from its columns as stored."""
+    """Compute a commit's id from the values of its database columns."""
     return hashlib.sha256(json.dumps([parents, tree, message, metadata, created_ns]).encode()).hexdigest()
 
 
@@ -176,7 +176,7 @@ def _by_prefix(db: sqlite3.Connection, key: int, repository: str, prefix: str) -
 
 
 def stage(db: sqlite3.Connection, branch: Branch, objects: Mapping[str, Value | None]) -> None:
-    """Add uncommitted objects to a branch, replacing earlier ones.  A value of None deletes the object."""
+    """Record uncommitted changes on a branch, replacing earlier ones.  A value of None deletes the object."""
     rows = [(branch.key, path, *(value or (0, None))) for path, value in objects.items()]
     db.executemany("INSERT OR REPLACE INTO staged (branch, path, size, checksum) VALUES (?, ?, ?, ?)", rows)
 

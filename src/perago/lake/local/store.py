@@ -1,6 +1,6 @@
 """The embedded lake's database: schema, connections and transactions.
 
-It is SQLite in WAL mode, so readers never wait for a writer.  The rules:
+The database is SQLite in WAL mode, so readers never wait for a writer.  The rules:
 
 - A connection is used by one thread at a time.  Connections are pooled rather than thread-local, so that a dead thread
   leaks none.  A forked process leaves the inherited connections alone and opens new ones.
@@ -69,11 +69,11 @@ class Store:
     def write(
         self, *, durable: bool, timeout: float = BUSY_SECONDS
     ) -> AbstractContextManager[sqlite3.Connection]:
-        """Open a write transaction, of which there is only one at a time.  An exception in the block rolls it back."""
+        """Open a write transaction.  Only one can be open at a time.  An exception in the block rolls it back."""
         return self._transaction("BEGIN IMMEDIATE", "FULL" if durable else "NORMAL", timeout)
 
     def nodes(self, db: sqlite3.Connection | None = None) -> TreeNodes:
-        """Return the tree nodes, to be read and written in the transaction `db` if one is passed."""
+        """Return the store's tree nodes, for use in the transaction `db` if one is passed."""
         return TreeNodes(self, db, self._nodes)
 
     def body(self, table: str, name: str) -> bytes | None:
@@ -96,7 +96,7 @@ class Store:
     def _transaction(
         self, begin: str, synchronous: str, timeout: float = BUSY_SECONDS
     ) -> Iterator[sqlite3.Connection]:
-        """Commit at the end of the block, or roll back on any exception."""
+        """Run the block in a transaction: commit at the end, or roll back on any exception."""
         with self._connection(timeout) as db:
             if synchronous:
                 db.set("synchronous", synchronous)
@@ -134,7 +134,7 @@ class Store:
             free.append(db)
 
     def _leave_inherited(self) -> None:
-        """After a fork, set the inherited connections aside.  Closing them could break the parent's connections."""
+        """Set inherited connections aside after a fork.  Closing them could break the parent's connections."""
         if self._process != os.getpid():
             self._inherited.append(self._free)
             self._free = deque()
@@ -209,7 +209,7 @@ class Store:
 class _Connection(sqlite3.Connection):
     """A connection that remembers its PRAGMA settings, and skips a PRAGMA that would change nothing.
 
-    Most would change nothing, but SQLite compiles every PRAGMA that it is sent.
+    Most calls would change nothing, yet SQLite compiles every PRAGMA that it receives.
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
@@ -217,7 +217,7 @@ class _Connection(sqlite3.Connection):
         self._settings: dict[str, str | int] = {}
 
     def set(self, name: str, value: str | int) -> None:
-        """Set a PRAGMA on this connection if its value changes.  Call it only outside a transaction."""
+        """Set a PRAGMA on this connection, unless it already has this value.  Call this only outside a transaction."""
         if self._settings.get(name) != value:
             self.execute(f"PRAGMA {name} = {value}")
             self._settings[name] = value

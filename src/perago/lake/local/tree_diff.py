@@ -2,7 +2,7 @@
 
 A node's id is the hash of its bytes, so a node that both trees share is skipped without reading it.  The cost of
 comparing two commits is proportional to their differences, not to their size.  The cost of a page is proportional to
-its rows: the content of a subfolder is skipped without reading it, by continuing after its last possible name.
+its rows: the content of a subfolder is not read, because the scan continues after its last possible name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from perago.lake.local.trees import after as first_after
 _AFTER_SLASH = chr(ord("/") + 1)
 
 Difference = tuple[str, Value | None, Value | None]
-"""A path, and its values on the left and on the right.  A value is None if there is no object."""
+"""A path, and its values in the left and in the right tree.  A value is None if there is no object."""
 
 
 def differences(
@@ -44,7 +44,7 @@ def differences(
 
 
 class _Cursor:
-    """A position in one tree: at a node that is not open yet, or at an object.
+    """A position in one tree: at a node that has not been entered yet, at an object, or at the end.
 
     Starts at the first key that does not sort before `start`.
     """
@@ -144,7 +144,7 @@ def _rows(nodes: Nodes, tree: str, prefix: str, start: str) -> Iterator[FolderRo
 
 
 def _next_start(row: str) -> str:
-    """Return the first possible path after a row.  For a folder, it is after all of the folder's content."""
+    """Return the first possible path after a row.  For a folder, this is the first path after all of its content."""
     return row[:-1] + _AFTER_SLASH if row.endswith("/") else first_after(row)
 
 

@@ -4,8 +4,8 @@ A tree is a search tree in which the id of a node is the hash of its bytes.  The
 key with a small hash ends its node.  Therefore:
 
 - The same objects always produce the same root, whatever the order of the changes: equal trees have equal ids.
-- A change rewrites one leaf and its ancestors, about three nodes, however many objects there are and whether they are
-  in one folder or in thousands.  Commits share all other nodes, including all the folders in them.
+- A change rewrites one leaf and its ancestors, about three nodes, no matter how many objects and folders there are.
+  Commits share all other nodes.
 - A listing reads, in order, only the leaves that contain its prefix.
 
 Levels are counted from the leaves.  In a leaf, a value is an object's (size, checksum).  In an inner node, it is
@@ -40,7 +40,7 @@ class Node:
     values: tuple[Value, ...]
 
     def encode(self) -> bytes:
-        """Return the canonical bytes, whose hash is the node's id."""
+        """Return the node's canonical bytes.  Their hash is the node's id."""
         body = [self.level, self.keys, self.values]
         return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
@@ -53,7 +53,7 @@ EMPTY = Node(level=0, keys=(), values=())
 
 
 class Nodes(Protocol):
-    """Storage for nodes."""
+    """Stores tree nodes by id."""
 
     def get(self, node: str) -> Node:
         """Return the node with this id."""
@@ -96,7 +96,7 @@ def scan(nodes: Nodes, root: str, prefix: str, start: str = "") -> Iterator[tupl
 
 
 def update(nodes: Nodes, root: str, edits: Edits) -> str:
-    """Apply the edits and return the new root, which is the old root if they change nothing."""
+    """Apply the edits and return the id of the new root.  It equals the old root's if the edits change nothing."""
     old = nodes.get(root)
     for level in range(old.level + 1):
         edits = _rewrite_level(nodes, root, level, edits)
@@ -114,7 +114,7 @@ def update(nodes: Nodes, root: str, edits: Edits) -> str:
 
 
 def _rewrite_level(nodes: Nodes, root: str, level: int, edits: Edits) -> dict[str, Value | None]:
-    """Apply the edits to one level, and return the resulting edits to the level above."""
+    """Apply the edits to one level of the tree, and return the edits that this requires on the level above."""
     todo = sorted(edits.items())
     keys = [key for key, _ in todo]
     last = nodes.get(root).keys[-1:]
@@ -144,7 +144,7 @@ def _rewrite_level(nodes: Nodes, root: str, level: int, edits: Edits) -> dict[st
 
 
 def _apply(node: Node, edits: Iterable[tuple[str, Value | None]]) -> list[tuple[str, Value]]:
-    """Return a node's entries after the edits."""
+    """Return a node's entries with the edits applied."""
     entries = dict(zip(node.keys, node.values, strict=True))
     for key, value in edits:
         if value is None:
@@ -155,7 +155,7 @@ def _apply(node: Node, edits: Iterable[tuple[str, Value | None]]) -> list[tuple[
 
 
 def _cut(level: int, row: list[tuple[str, Value]]) -> tuple[list[Node], Node]:
-    """Split entries into complete nodes, and a node with the remaining entries, which is not complete yet."""
+    """Split entries into complete nodes.  Also returns an incomplete node with the remaining entries."""
     closed: list[Node] = []
     begin = 0
     for at, (key, _) in enumerate(row, start=1):
@@ -168,8 +168,8 @@ def _cut(level: int, row: list[tuple[str, Value]]) -> tuple[list[Node], Node]:
 def _is_node_boundary(level: int, key: str) -> bool:
     """Return whether a node ends after this key.
 
-    The hash depends on the level.  Otherwise the same keys would end nodes on every level, and a level might not
-    shrink.
+    This depends on a hash of the key and the level.  Without the level, the same keys would end nodes on every level,
+    and a level might not be smaller than the one below it.
     """
     toss = hashlib.blake2b(key.encode(), digest_size=4, salt=level.to_bytes(2, "big")).digest()
     return int.from_bytes(toss, "big") < _BOUNDARY_BELOW
@@ -185,7 +185,10 @@ def _store(nodes: Nodes, node: Node) -> tuple[str, Value]:
 
 
 def _collapse_root(nodes: Nodes, root: str) -> str:
-    """Return the topmost node that is a leaf or has several children, so that equal trees have equal roots."""
+    """Return the id of the topmost node that is a leaf or has several children.
+
+    With this node as the root, equal trees have equal roots.
+    """
     node = nodes.get(root)
     while node.level > 0 and len(node.keys) == 1:
         root = node.values[0][1]
@@ -194,7 +197,7 @@ def _collapse_root(nodes: Nodes, root: str) -> str:
 
 
 def _seek(nodes: Nodes, root: str, level: int, key: str) -> tuple[str, Node]:
-    """Return the node on a level that contains, or would contain, a key, together with the node's id."""
+    """Return the id and content of the node that contains, or would contain, a key on this level."""
     name, node = root, nodes.get(root)
     while node.level > level:
         name = node.values[min(bisect_left(node.keys, key), len(node.keys) - 1)][1]

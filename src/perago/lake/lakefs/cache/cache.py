@@ -13,8 +13,8 @@ The rules:
 - The total size stays below a limit.  The least recently used objects are evicted first.
 - Any number of threads and processes can share the folder.
 - The cache never makes a transfer fail: an error in the cache is a miss.
-- Only bytes that were read completely and do not match count as damage.  If the disk is full while an object is being
-  copied out, that says nothing about the object.
+- Only bytes that were read completely and do not match count as damage.  A disk that fills up while an object is being
+  copied out is not damage to the object.
 
 Larger files are cloned into the cache if the file system supports it, and small ones are copied if there are only a
 few.  All others are hard-linked, so filling the cache costs almost nothing.  A body that writes to a linked file in
@@ -66,7 +66,7 @@ T = TypeVar("T")
 _LARGE = 4 * 1024 * 1024
 """Below this size, looking up the CRC costs as much as it saves."""
 _OBJECT = re.compile(r"[0-9a-f]{32}-[0-9]+-[0-9a-f]{32}")
-"""The name of a cached object.  In old caches, names ended after the size."""
+"""Matches the file name of a cached object.  In caches of older versions, the name ended after the size."""
 _log = logging.getLogger(__name__)
 
 
@@ -85,12 +85,12 @@ class ObjectKey:
 
 
 def repository_id(endpoint: str, repository: str) -> str:
-    """Return the part of an object's name that identifies its server and repository."""
+    """Return the part of a cached object's name that identifies its server and repository."""
     return hashlib.sha256(f"{endpoint}\n{repository}".encode()).hexdigest()[:32]
 
 
 class Cache:
-    """A folder of verified bytes with a size limit. A limit of 0 disables the cache."""
+    """A cache of objects and notes in one folder, with a size limit. A limit of 0 disables the cache."""
 
     def __init__(self, folder: Path, limit: int, *, clock: Callable[[], int] = time.time_ns) -> None:
         self._folder = folder
@@ -161,7 +161,7 @@ class Cache:
         self._change(lambda db: db.execute(note, (crc, mtime, name)))
 
     def rename(self, name: str, now: str) -> None:
-        """Rename an object to match its real MD5."""
+        """Rename a cached object to match its real MD5."""
         new = Path(self._path(now))
         try:
             new.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -188,7 +188,8 @@ class Cache:
     def settle(self, names: Sequence[str]) -> None:
         """Finish `put_in`: record CRCs, and delete objects whose index entry is gone.
 
-        Another process may have evicted an entry before its file existed. Such a file would never be evicted itself.
+        Another process may have evicted an entry before its file existed. Without its
+        entry, such a file would never be evicted.
         """
         present = self.present(names)
         for name in set(names) - present:
@@ -215,7 +216,7 @@ class Cache:
     def lines(self, name: str) -> Iterator[bytes] | None:
         """Return a note's lines, or None if it is missing or damaged.
 
-        The file is read twice, but is never in memory as a whole.
+        The file is read twice, but is never held in memory as a whole.
         """
         try:
             file = open(self._notes / name, "rb")  # noqa: SIM115 - closed when the lines have been read
@@ -271,7 +272,7 @@ class Cache:
         return self._change(book) or set()
 
     def present(self, names: Sequence[str]) -> set[str]:
-        """Return which of these names are in the index."""
+        """Return those of the given names that are in the index."""
         if not names:
             return set()
         wanted = json.dumps(names)
@@ -291,7 +292,7 @@ class Cache:
         return self._on_index(lambda index: index.read(_total)) or 0
 
     def _drop_changed(self, key: ObjectKey, source: int, path: str) -> None:
-        """Delete an object whose bytes changed. Logs a warning about damage, unless the file was written to."""
+        """Delete an object whose bytes have changed. Logs a warning about damage, unless its mtime changed too."""
         mtime = self._recorded_mtime(key)
         if mtime is not None and mtime != os.fstat(source).st_mtime_ns:
             _log.debug("cached object %s was changed by a body, dropped it", path)
@@ -300,7 +301,7 @@ class Cache:
         remove(path)
 
     def _files(self) -> Iterator[tuple[str, int, int]]:
-        """Yield the files on disk, to rebuild the index. Objects without a repository in their name are deleted."""
+        """Yield the cached files, for rebuilding the index. Objects without a repository in their name are deleted."""
         for name, size, changed in files_in(self._objects):
             if _OBJECT.fullmatch(name):
                 yield name, size, changed
@@ -331,7 +332,7 @@ class Cache:
         return int(found[0]) if found else None
 
     def _to_evict(self, db: sqlite3.Connection) -> Iterator[str]:
-        """Yield the names to evict, least recently used first, until the rest is within the limit."""
+        """Yield the names to evict, least recently used first, until the remaining ones are within the limit."""
         over = _total(db) - self._limit
         for name, size in db.execute("SELECT name, size FROM kept ORDER BY used") if over > 0 else ():
             if over <= 0:
@@ -360,7 +361,7 @@ class Cache:
         return None
 
     def _clear(self) -> None:
-        """Empty the cache: without an index, nothing would be counted or evicted."""
+        """Empty the cache, because without an index its files would be neither counted nor evicted."""
         self._ready = False
         shutil.rmtree(self._objects, ignore_errors=True)
         shutil.rmtree(self._notes, ignore_errors=True)

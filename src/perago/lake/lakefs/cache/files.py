@@ -33,7 +33,7 @@ _CHUNK = 1024 * 1024
 _BY_KERNEL = 4 * 1024 * 1024
 """Below this size, reading, hashing and writing a file takes fewer calls than copying it in the kernel."""
 _SMALL = 256 * 1024
-"""Below this size, a copy costs about as much as creating a file, and a clone costs no less."""
+"""Below this size, a copy costs about as much as creating an empty file, so a clone would save nothing."""
 # Processes on two machines that share a folder may have the same id.
 _RUN = uuid.uuid4().hex
 _numbers = itertools.count()
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class Unreadable(Exception):
-    """Raised if a cached object cannot be read at the moment. This says nothing about its bytes."""
+    """Raised if a cached object cannot be read at the moment. Its bytes may still be intact."""
 
 
 class Check(Protocol):
@@ -54,7 +54,7 @@ class Check(Protocol):
 
 
 class ByMd5:
-    """Check by MD5."""
+    """Checks an object's bytes by their MD5."""
 
     def __init__(self, wanted: str) -> None:
         self._wanted = wanted
@@ -68,7 +68,7 @@ class ByMd5:
 
 
 class ByCrc:
-    """Check by CRC-32."""
+    """Checks an object's bytes by their CRC-32."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
@@ -163,7 +163,7 @@ def files_in(*folders: Path) -> Iterator[tuple[str, int, int]]:
 def make_private(folder: Path, ours: Collection[str]) -> None:
     """Create a folder that only its owner can access, or restrict an existing one.
 
-    A folder that contains anything other than `ours` belongs to the user and is left unchanged.
+    A folder that contains anything not listed in `ours` is assumed to belong to the user, and is left unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=_OWNER_ONLY)
     if set(os.listdir(folder)) <= set(ours):
@@ -233,7 +233,7 @@ def _add_file(file: str, path: str, size: int, few: bool) -> bool:
 
 
 def _copy_in(file: str, path: str, copy: Callable[[int, int], bool]) -> bool:
-    """Copy a file to a temporary name, then rename it to `path`. Returns False if `copy` does."""
+    """Copy a file to a temporary name with `copy`, then rename it to `path`. Returns False if `copy` returned False."""
     part = f"{os.path.dirname(path)}/.{_RUN}-{os.getpid()}-{next(_numbers)}"
     source = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -269,7 +269,7 @@ def remove(path: str | os.PathLike[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KnownCrc:
-    """A cached object's file, its size, and its CRC, which is valid if the file still has this mtime."""
+    """A cached object's file, size and CRC. The CRC is valid only as long as the file has this mtime."""
 
     file: str
     size: int

@@ -3,8 +3,8 @@
 A process keeps one connection open, since opening one costs more than most of the work done on it.  The connection is
 reopened in a forked child, and when another process has replaced a damaged index file.
 
-The file stores the version of its tables.  A file with another version, or one that is not ours, is rebuilt in place
-from the files on disk, so an upgrade preserves the cache.
+The file stores the version of its tables.  A file with another version, or one that Perago did not create, is
+rebuilt in place from the files on disk, so an upgrade preserves the cache.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SCHEMA = (
     "CREATE TABLE sums (name TEXT PRIMARY KEY, crc INTEGER, mtime INTEGER NOT NULL) WITHOUT ROWID",
 )
 Row = tuple[str, int, int]
-"""Name, size and last use of a cached file."""
+"""The name, size and time of last use of a cached file."""
 _FOREIGN = "SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ os.register_at_fork(after_in_child=_reset_lock)
 
 
 class Index:
-    """An index file. Only one thread per process uses it at a time. `on_disk` yields the files to rebuild it from."""
+    """The index file. Only one thread per process uses it at a time. `on_disk` yields the rows for rebuilding it."""
 
     def __init__(self, path: Path, on_disk: Callable[[], Iterable[Row]]) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class Index:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of the index's files in its folder."""
+        """The file names that the index uses in its folder."""
         return self.path.name, f"{self.path.name}-journal"
 
     def change(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -117,7 +117,7 @@ class Index:
         return db
 
     def _rebuild(self, db: sqlite3.Connection) -> None:
-        """Replace all tables with ours, and add a row for every file on disk, in one transaction."""
+        """Replace all tables with newly created ones, and add a row for every file on disk, in one transaction."""
         db.execute("BEGIN EXCLUSIVE")
         # Another process may have rebuilt the index while this one waited.
         if _version(db) == _VERSION:

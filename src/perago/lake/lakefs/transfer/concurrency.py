@@ -64,7 +64,7 @@ def retry(options: Options, doing: str, work: Callable[[], T]) -> T:
 
 
 class MemoryBudget:
-    """Limits the bytes in memory. A request above the limit waits until nothing else is reserved."""
+    """Limits the bytes held in memory. A request above the limit waits until nothing else is reserved."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

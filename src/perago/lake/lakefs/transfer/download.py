@@ -6,8 +6,8 @@ MD5.
 Deferred verification reads a file through a descriptor that was opened before the file was renamed to its target, so
 the body may rename or delete it.  The file's MD5 does not match the object's checksum if the body wrote to the file, if
 the bytes were damaged in transit, if the object was uploaded in parts of an unusual size, or if the checksum is not a
-hash.  A second transfer tells these cases apart, by its MD5 and by its CRC, which is compared with the CRC of the bytes
-that arrived in the first transfer:
+hash.  A second transfer tells these cases apart, by its MD5 and by its CRC.  The CRC is compared with the CRC of the
+bytes that arrived in the first transfer:
 
     second transfer's MD5    its CRC              verdict
     matches the checksum     equal to the first   accepted: the body wrote to its file
@@ -39,11 +39,11 @@ _COPIERS = min(8, os.cpu_count() or 1)
 _FEW = 64
 """Small files are copied into the cache if there are no more than this many files.
 
-Copying thousands would take a third as long as fetching them."""
+For thousands of files, the copies would take a third as long as the download."""
 
 
 class CacheWriter:
-    """Reads and fills the cache for one download call. `where` is the endpoint, the repository and the ref."""
+    """Reads from and writes to the cache for one download call. `where` is the endpoint, the repository and the ref."""
 
     def __init__(self, cache: Cache, where: tuple[str, str, str]) -> None:
         self.cache = cache
@@ -159,7 +159,7 @@ def _alias(*parts: str) -> str:
 
 
 class Downloads:
-    """A single download call. A context manager that starts the deferred verification if its block succeeds."""
+    """The state of one download call. A context manager that starts the deferred verification if its block succeeds."""
 
     def __init__(
         self,
@@ -263,7 +263,7 @@ class Downloads:
 
 @contextlib.contextmanager
 def _moved_to_target(part: str, file: Download) -> Iterator[None]:
-    """Rename a part file to its target after the block, or delete it if anything failed."""
+    """Rename a part file to its target when the block succeeds, or delete the part file if anything fails."""
     try:
         yield
         os.replace(part, file.target)
@@ -281,7 +281,7 @@ def _unwritable(file: Download, error: OSError) -> LakeError:
 
 @dataclass(frozen=True, slots=True)
 class UnverifiedDownload:
-    """A downloaded object whose MD5 is not known yet, with its open file, its CRC on arrival, and its cached copy."""
+    """A downloaded object whose MD5 is not known yet: its open file, the received bytes' CRC, and its cached copy."""
 
     entry: Entry
     file: int
@@ -298,10 +298,10 @@ class UnverifiedDownload:
     def verify(self, check_cancelled: CheckCancelled) -> str | None:
         """Verify the received bytes.
 
-        Returns None if their MD5 is the object's checksum. Returns the MD5 if the checksum is of another kind: a
-        multipart checksum, or not a hash at all. Raises `LakeError`, and removes the object from the cache, if the
-        bytes cannot be verified. Raises `VerificationCancelled` if the verification was closed. The object then stays in
-        the cache.
+        Returns None if the object's checksum is the MD5 of the bytes. Returns the MD5 if the checksum is something
+        else: a multipart checksum, or not a hash at all. Raises `LakeError`, and removes the object from the cache, if
+        the bytes cannot be verified. Raises `VerificationCancelled` if the verification was closed; in that case the
+        object stays in the cache.
         """
         try:
             md5, confirmed = self._verdict(check_cancelled)
@@ -340,7 +340,7 @@ class UnverifiedDownload:
         return second.md5, matches
 
     def _finish_md5(self, check_cancelled: CheckCancelled) -> str:
-        """Return the MD5 of the file's current content."""
+        """Complete the partial MD5 with the rest of the file's current content, and return it."""
         md5, at = self.partial.md5, self.partial.at
         while at < self.entry.size:
             piece = os.pread(self.file, min(_CHUNK, self.entry.size - at), at)

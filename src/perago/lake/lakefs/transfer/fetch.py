@@ -1,4 +1,4 @@
-"""Fetches one object into a temporary file, and verifies it unless the caller allows deferring the rest of its MD5."""
+"""Fetches one object into a temporary file and verifies it.  The caller may allow its MD5 to be completed later."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _numbers = itertools.count()
 def part_name(target: Path) -> str:
     """Return a new temporary path next to `target`.
 
-    Its name is short, so that it is valid even if the target's name is almost too long.
+    Its name is short, so that it is valid even if the target's name has the maximum length.
     """
     return f"{os.path.dirname(target)}/.perago-{os.getpid()}-{_RUN}-{next(_numbers)}.part"
 
@@ -43,7 +43,7 @@ def part_name(target: Path) -> str:
 class Fetched:
     """A part file with an object's bytes, their MD5 and, if the object is large, their CRC.
 
-    `confirmed` says whether the object's checksum matches. If the MD5 is `partial`, this is not known yet.
+    `confirmed` says whether the bytes match the object's checksum. If the MD5 is `partial`, this is not known yet.
     """
 
     md5: str
@@ -82,11 +82,11 @@ class Fetcher:
         self._odd = odd
 
     def is_large(self, file: Download) -> bool:
-        """Return whether an object is large enough to be streamed, with its bytes reported as they arrive."""
+        """Return whether an object is large enough to be streamed. Its bytes are then reported as they arrive."""
         return file.entry.size > self._options.part_bytes
 
     def fetch(self, file: Download, progress: Progress | None, *, may_defer: bool = False) -> Fetched:
-        """Fetch an object into a part file and verify it. With `may_defer`, its MD5 may be left unfinished.
+        """Fetch an object into a part file and verify it. With `may_defer`, its MD5 may be left to be completed later.
 
         Raises `LakeError` if two transfers differ and neither matches the checksum. If two transfers are equal but do
         not match it, the bytes are accepted: the checksum is not a hash of them.

@@ -48,7 +48,7 @@ def is_s3_key(path: str) -> bool:
 
 
 class Gateway:
-    """Reads and writes single objects. Every call is bounded in time and raises only Perago's errors."""
+    """Reads and writes single objects. Every call has a time limit and raises only Perago's errors."""
 
     def __init__(self, endpoint: str, keys: tuple[str, str], client: LakeFSClient, options: Options) -> None:
         self._endpoint = endpoint

@@ -37,7 +37,7 @@ _CORES = os.cpu_count() or 1
 _AHEAD = 4
 """The maximum number of pieces of one stream that may wait to be hashed."""
 _SETTLING_SECONDS = 0.1
-"""The shortest time over which a rate is computed."""
+"""The minimum time, in seconds, over which the download rate is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Digests:
 class Hashers:
     """The hashing threads of one download.
 
-    Above `hashed_below` bytes per second per core, streams that may defer their MD5 do so.
+    If bytes arrive at more than `hashed_below` per second per core, streams that may defer their MD5 do so.
     """
 
     def __init__(
@@ -105,17 +105,17 @@ class Hashers:
         return self._streams < self._cores
 
     def add_bytes(self, size: int) -> None:
-        """Add to the count of received bytes."""
+        """Count `size` more received bytes."""
         with self._lock:
             self._received += size
 
     def is_overloaded(self) -> bool:
-        """Return whether bytes arrive faster than they can be hashed."""
+        """Return whether bytes are arriving faster than they can be hashed."""
         return self._received > self._highest_rate * max(self._clock() - self._began, _SETTLING_SECONDS)
 
 
 class StreamDigest:
-    """Computes the MD5, CRC and size of one stream, whose pieces all come from the same thread."""
+    """Computes the MD5, CRC and size of one stream. All pieces must be added by the same thread."""
 
     def __init__(self, hashers: Hashers, may_defer: bool) -> None:
         self._hashers = hashers
@@ -129,7 +129,10 @@ class StreamDigest:
         self._hashing = False
 
     def update(self, piece: Buffer) -> None:
-        """Add the next piece, which must not change afterwards. If a core is idle, does not wait for its hash."""
+        """Add the next piece, which must not change afterwards.
+
+        It is hashed in the background if a core is idle and the memory budget allows it.
+        """
         self._hashers.add_bytes(len(piece))
         with self._changed:
             if self._deferred_at is None and self._hashers.has_idle_core():
@@ -152,7 +155,7 @@ class StreamDigest:
         return Digests("", self._crc, self._size, PartialMd5(self._md5, self._deferred_at))
 
     def drop(self) -> None:
-        """Discard waiting pieces, after a failed transfer."""
+        """Discard the waiting pieces after a failed transfer, and end the stream."""
         with self._changed:
             while self._waiting:
                 self._hashers.budget.give_back(len(self._waiting.popleft()))

@@ -28,7 +28,7 @@ _FEW = 4
 _MOST_PAGES = 3
 """The maximum number of pages listed for a batch.
 
-If the objects are sparse, their URLs are requested one by one, so that no whole folder has to be listed."""
+The remaining URLs are requested one by one, so that sparse objects never cause a whole folder to be listed."""
 
 
 def needs_single_calls(paths: Sequence[str]) -> bool:
@@ -37,7 +37,7 @@ def needs_single_calls(paths: Sequence[str]) -> bool:
 
 
 class PresignedUrls:
-    """Presigned URLs of objects at one ref. Thread-safe.
+    """Requests the presigned URLs of objects at one ref. Thread-safe.
 
     The URLs of the paths in `ahead` are requested in batches, in sorted order.
     """
@@ -62,7 +62,7 @@ class PresignedUrls:
         return found or self.fresh(path)
 
     def fresh(self, path: str) -> str:
-        """Request a new URL."""
+        """Request a new presigned URL for an object."""
         doing = (
             f"request a presigned URL of object {path!r} at {self._ref!r} of repository {self._repository!r}"
         )

@@ -2,7 +2,7 @@
 
 Nothing appears on the branch before an object is linked, and only bytes that the store has confirmed are linked.  The
 store checks the bytes against the MD5 in the request, and returns their MD5 (as the ETag, unless it encrypts with its
-own key).  A failed upload leaves an object that no branch refers to, which lakeFS's garbage collection removes.
+own key).  After a failed upload, lakeFS's garbage collection removes the object, because no branch refers to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class StagedObject:
-    """The lakeFS calls for uploading one object to a branch."""
+    """Makes the lakeFS calls for uploading one object to a branch."""
 
     def __init__(self, client: LakeFSClient, repository: str, branch: str, path: str) -> None:
         self._client = client
@@ -60,7 +60,7 @@ class StagedObject:
     def complete(self, where: tuple[str, str], etags: list[str], md5: str, size: int) -> None:
         """Complete a multipart upload, with the MD5 as metadata.
 
-        If the answer is lost, checks whether the object is on the branch.
+        If the response is lost, checks whether the object is on the branch.
         """
         upload_id, location = where
         request = api.complete_presign_multipart_upload(

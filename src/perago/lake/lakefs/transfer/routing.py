@@ -54,7 +54,7 @@ class Parts:
 
 
 class Source(Protocol):
-    """Reads objects. Every call is bounded in time and raises only Perago's errors."""
+    """Reads objects. Every call has a time limit and raises only Perago's errors."""
 
     def get(self, repository: str, ref: str, path: str) -> Buffer:
         """Return all bytes of an object in one request."""
@@ -135,7 +135,7 @@ class Routing:
         return offered and (offer.parts or not in_parts)
 
     def unreachable(self, problem: StoreUnreachable) -> None:
-        """Switch to the gateway for a while. Raises `StoreUnreachable` if the setting allows only presigned URLs."""
+        """Use only the gateway for a while. Raises `StoreUnreachable` if the setting allows only presigned URLs."""
         if self._mode == "presigned":
             raise StoreUnreachable(
                 f"{problem}; set PERAGO_TRANSFER=auto to go through lakeFS, or have lakeFS's "

@@ -1,4 +1,4 @@
-"""HTTP requests to an object store at presigned URLs: pooled, bounded in time, and without ever revealing a URL.
+"""HTTP requests to an object store at presigned URLs: pooled, with timeouts, and without ever revealing a URL.
 
 Anyone who has a presigned URL can read or write the object until the URL expires.  So no error contains one: errors
 name the store's host, the status and S3's error code, and errors from the HTTP library are not chained to them.
@@ -35,15 +35,15 @@ class UrlRefused(LakeForbidden):
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """The store's answer to an upload."""
+    """The store's response to an upload."""
 
     etag: str
     encrypted: bool
-    """True if the store encrypts with its own key: the ETag is then not an MD5."""
+    """True if the store encrypts with its own key, in which case the ETag is not an MD5."""
 
 
 class StoreHttp:
-    """Reads and writes at presigned URLs. Thread-safe and fork-safe."""
+    """Reads and writes objects at presigned URLs. Thread-safe and fork-safe."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -97,7 +97,7 @@ class StoreHttp:
     def _answer(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> Iterator[urllib3.BaseHTTPResponse]:
-        """Send a request and yield the answer if the request succeeds. Otherwise raises one of Perago's errors."""
+        """Send a request and yield the response if it is successful. Otherwise raises one of Perago's errors."""
         self._check_reachable(url)
         try:
             answer = self._send(method, url, headers, body)
@@ -131,9 +131,9 @@ class StoreHttp:
         )
 
     def _check_reachable(self, url: str) -> None:
-        """Check once per store that it answers, because lakeFS may name a host that only lakeFS can reach.
+        """Check once per store that it responds, because lakeFS may name a host that only lakeFS can reach.
 
-        Raises `StoreUnreachable` if the store does not answer.
+        Raises `StoreUnreachable` if the store does not respond.
         """
         origin = _origin(url)
         if origin in self._reached:

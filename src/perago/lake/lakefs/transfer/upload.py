@@ -103,7 +103,7 @@ class Uploader:
             raise problem[0] if problem else error from error
 
     def _pieces(self, file: Upload, problem: list[LakeError]) -> Iterator[bytes]:
-        """Yield the file in pieces. Raises before the last piece if the file changed, so that no object appears."""
+        """Yield the file in pieces. Raises before the last piece if the file changed, so the object never appears."""
         total = hashlib.md5(usedforsecurity=False)
         left = file.size
         try:
