@@ -80,7 +80,7 @@ class WorkflowState:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowSummary:
-    """A started workflow, for listings."""
+    """A started workflow, as shown in a list of workflows."""
 
     id: str
     name: str
@@ -99,14 +99,14 @@ class LogLine:
 
 
 class AttemptReader(Protocol):
-    """Reads attempts back for the attempt fence.  Raises `OrchestratorNotFound` if the attempt has another owner."""
+    """Reads attempts for the attempt fence.  Raises `OrchestratorNotFound` if another orchestrator owns the attempt."""
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """Return the current state of the attempt's task."""
 
 
 class AttemptReporter(AttemptReader, Protocol):
-    """The calls that an attempt makes to its owner, to check the fence and to send the result."""
+    """The calls that an attempt makes to its orchestrator, to check the attempt fence and to send its result."""
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
         """Send the result and return whether it was accepted."""
@@ -120,7 +120,7 @@ class Orchestrator(AttemptReporter, Protocol):
         """The orchestrator's address, without secrets.  State saved for one address is never sent to another."""
 
     def server(self) -> str:
-        """Return the server's name and version.  Raises `OrchestratorError` if another kind of server answers."""
+        """Return the server's name and version.  Raises `OrchestratorError` if another kind of server responds."""
 
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
@@ -128,7 +128,7 @@ class Orchestrator(AttemptReporter, Protocol):
         """Take up to `count` tasks, waiting up to `wait_seconds` for the first one."""
 
     def queued_task_names(self, task_names: Sequence[str]) -> Sequence[str]:
-        """Return the subset of these names that may have tasks to poll.  This is a single call, which takes no task.
+        """Return the subset of these names that may have tasks to poll.  This is a single call and takes no task.
 
         The result is only a hint: callers may poll the other names less often, but must still poll every name.
         """
@@ -145,7 +145,7 @@ class Orchestrator(AttemptReporter, Protocol):
     def may_be_overwritten(self, attempt: Attempt, *, left_behind: bool) -> bool:
         """Return whether an earlier update that was never acknowledged could still overwrite an accepted result.
 
-        `left_behind` means that another worker had the attempt before, whose updates are unknown to this worker.
+        `left_behind` means that another worker had the attempt before, and that its updates are unknown to this worker.
         """
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:

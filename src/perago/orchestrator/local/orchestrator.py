@@ -236,7 +236,10 @@ class LocalOrchestrator:
             return recording_of(connection, workflow_id, reference)
 
     def start_from(self, recorded: Recording, branches: Branches) -> str:
-        """Start a new workflow at the recording's step, on other branches, and return the new workflow's id."""
+        """Start a new workflow at the recording's step, and return its id.
+
+        `branches` replaces the branches that the recorded workflow worked on.
+        """
         with self._store.writing() as connection:
             return start_from(connection, recorded, branches, self._env())
 

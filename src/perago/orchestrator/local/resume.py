@@ -8,12 +8,13 @@ Resuming works like Conductor's `retry`:
     anything else                     unchanged
 
 Unlike Conductor, resuming restarts a step's total time-out, and evaluates a failed SWITCH again.  (Conductor treats the
-SWITCH as done and skips its cases, and the total time continues to run while nothing is executed.)
+SWITCH as done and skips its cases, and the total time-out keeps running while nothing is executed.)
 
-To start at a step, `start_from` copies the tasks before it, with their results, into a new run, whose expressions read
-the recorded outputs.  The step itself and all later steps run again.  The `workspace` of every task is redirected to
-the new run's branches, but the recording is not changed.  Everything before the step must be over on every path, so a
-step inside a fork or a loop is rejected, and the error names the fork or loop to start from instead.
+To start at a step, `start_from` copies the tasks before it, with their results, into a new run.  Expressions in the new
+run read these recorded outputs.  The step itself and all later steps run again.  The `workspace` of every task is
+redirected to the new run's branches, but the recording is not changed.  All steps before the chosen one must have
+finished on every path.  So a step inside a fork or a loop is rejected; the error names the fork or loop to start from
+instead.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def replace_orphans(run: Run, reason: str, env: Env) -> None:
 
 
 def _unsuccessful(run: Run) -> list[Task]:
-    """Return, in order, the last task for each reference if that task was unsuccessful."""
+    """Return the unsuccessful tasks among the last tasks of all references, in order."""
     latest = {task.reference: task for task in run.tasks}
     return [task for task in latest.values() if task.status in _UNSUCCESSFUL]
 

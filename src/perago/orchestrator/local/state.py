@@ -95,7 +95,7 @@ class Run:
     retried_at: float | None = None
     """The last time at which the run was resumed after it had ended."""
     branches: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """The branches that tasks get instead of those named in the workflow, by repository and by the original branch."""
+    """The branches that tasks use instead of the original ones, keyed by repository and then by original branch."""
     changed: bool = True
 
     @property

@@ -140,7 +140,7 @@ def deadline(task: Task, rules: TaskRules) -> float | None:
 
 
 def timed_out(task: Task, rules: TaskRules, now: float) -> TimeOut | None:
-    """Return the first time-out that is due, in Conductor's order, or None."""
+    """Return the first time-out that is due, in the order that Conductor uses, or None if none is due."""
     for due, describe in _limits(task, rules):
         if now >= due:
             return describe(now)
@@ -148,7 +148,7 @@ def timed_out(task: Task, rules: TaskRules, now: float) -> TimeOut | None:
 
 
 def total_time_is_up(task: Task, rules: TaskRules, now: float) -> bool:
-    """Return whether the total time for all attempts of the step is used up, so that no retry may follow."""
+    """Return whether the total time-out for all attempts of the step has expired, so that no retry may follow."""
     total = rules.total_timeout_seconds
     return total > 0 and now - task.first_scheduled >= total
 

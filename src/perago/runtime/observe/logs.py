@@ -53,7 +53,7 @@ _everywhere: Fields = {}
 
 
 def chatty() -> tuple[str, ...]:
-    """Return the names of loggers that log too much at INFO: every request with its URL, or their own import."""
+    """Return the names of loggers that are too verbose at INFO: they log every request's URL, or their own import."""
     return (*_CHATTY, f"[{os.getpid()}] conductor")
 
 
@@ -67,7 +67,7 @@ class BodyLogs(logging.Handler):
         self.setFormatter(_UserFormatter("%(levelname)s %(name)s: %(message)s"))
 
     def takes(self, record: logging.LogRecord) -> bool:
-        """Return whether the record was logged by a body."""
+        """Return whether the record was logged by a body and so belongs to the attempt's output."""
         return _PID.sub("", record.name).partition(".")[0] not in _OURS and self._running()
 
     def is_shown(self, record: logging.LogRecord) -> bool:
@@ -196,9 +196,10 @@ def logging_to(
 ) -> Iterator[Masker]:
     """Log according to the settings while the block runs.
 
-    `name` is the name of this process's file under the log root.
+    `name` is the name of this process's file under the log root.  It must differ between processes, because a file that
+    two processes rotate loses lines.
 
-    Two processes need two names, because a file that two processes rotate loses lines.  Log lines from task bodies go to
+    Log lines from task bodies go to
     `bodies` instead of the log, whatever the log's level.  `kept` is an additional handler, with its own level, for a caller
     that listens to events.  Records that are also published as events (`HAS_EVENT`) are then left out of the stream.
     """

@@ -1,4 +1,4 @@
-"""All metrics of the worker, defined in one place, based on OpenTelemetry.
+"""All worker metrics, defined in one place and based on OpenTelemetry.
 
     name                          kind        unit   labels
     perago.attempts               counter            task, outcome (ENDINGS)
@@ -73,7 +73,7 @@ def ending_of(outcome: Outcome, *, accepted: bool, refused: bool = False) -> End
 
 
 class NoMetrics:
-    """Records nothing."""
+    """Metrics that record nothing.  Used if no exporter is configured."""
 
     def attempt_ended(self, task: str, ending: Ending) -> None:
         """Count an attempt that ended."""

@@ -1,4 +1,4 @@
-"""Attempts in flight.  From its poll to its end, each one is an execution with a lease, a task log and events.
+"""Tracks the attempts in flight.  Each one is an execution, with a lease, a task log and events from poll to end.
 
 The task log of every execution ends with the user traceback, if any, and the record that `perago show` reads:
 
@@ -53,7 +53,7 @@ class Execution:
     result: ExecutionResult | None = None
     died: bool = False
     ending: str = ""
-    """The status for the record, if the executor could not report a result."""
+    """The final status for the execution's record, set if the executor could not report a result."""
     started: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     """Duration of each step, measured by the supervisor."""
@@ -104,7 +104,7 @@ class Executions:
         return len(self._executions)
 
     def admit(self, assignment: Assignment) -> Execution:
-        """Begin an execution of a polled attempt under a new id, and extend its lease from now on."""
+        """Begin an execution of a polled attempt under a new id.  Its lease is extended from now on."""
         execution = Execution(new_execution_id(), assignment)
         self._executions[execution.id] = execution
         self._task_logs.begin(execution.id, assignment.attempt)

@@ -48,7 +48,7 @@ from perago.runtime.worker.executor import ExecutorSpec, forked_executor_main
 log = logging.getLogger("perago.slot")
 
 ANSWER_SECONDS = 30.0
-"""Time limit for an answer.  Only a fork server that is stopped or far too slow exceeds it."""
+"""Time limit in seconds for a reply from the fork server.  Only a server that is stopped or far too slow exceeds it."""
 
 _BEGIN, _REAP = b"B", b"R"
 _DONE, _FAILED = b"D", b"F"
@@ -57,7 +57,7 @@ _NUMBER = struct.Struct("!q")
 
 
 class ForkServerGone(OSError):
-    """The fork server does not answer, and will not be asked again."""
+    """The fork server does not respond.  It receives no further requests."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +68,7 @@ class Forked:
     server: ForkServer
     exitcode: int | None = None
     sentinel: ClassVar[int] = -1
-    """Unused: callers wait on a pidfd."""
+    """Unused, but part of the interface: callers wait on a pidfd instead."""
 
     def join(self) -> None:
         """Wait until the process is dead, then set `exitcode`."""
@@ -231,7 +231,10 @@ def _answer(control: socket.socket, ours: set[int]) -> None:
 
 
 def _kill_adopted(ours: set[int]) -> None:
-    """Kill the processes that dead executors left running.  A living executor's processes are still its descendants."""
+    """Kill the processes that dead executors left running.
+
+    Processes of living executors are not affected: they are still descendants of their executor.
+    """
     for pid in children() - ours:
         end_descendants(pid)
         with suppress(ProcessLookupError, ChildProcessError):

@@ -38,7 +38,7 @@ class PollerEnded:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorAnswered:
-    """A slot's executor sent an answer."""
+    """A slot's executor sent a message."""
 
     slot: int
     answer: Answer
@@ -62,7 +62,7 @@ class AttemptOver:
 
 @dataclass(frozen=True, slots=True)
 class ResultDelayed:
-    """A result could not be sent yet.  The message says for how long, why, and whether to stop extending the lease."""
+    """A result could not be sent yet: for how long, why, and whether to stop extending the lease."""
 
     pending: PendingResult
     seconds: float
@@ -85,7 +85,7 @@ class ResultStored:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFinished:
-    """An execution whose result is not to be sent has finished: its claim is dropped and its task log is complete."""
+    """An execution whose result must not be sent has finished: its claim is dropped and its task log is complete."""
 
     execution_id: str
 
@@ -107,7 +107,7 @@ class StopRequested:
 AboutAttempts = Polled | PollerEnded | ExecutorAnswered | ExecutorGone | AttemptOver
 AboutResults = DeliveryResult | ResultDelayed | ResultStored | ExecutionFinished
 Message = AboutAttempts | AboutResults | WorkerProbed | StopRequested | Event
-"""An `Event` requires no decision and is only published."""
+"""All messages that may be posted.  An `Event` is only published; the supervisor does not act on it."""
 
 
 class Inbox:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 log = logging.getLogger("perago.timetable")
 
 Job = Callable[[], float | None]
-"""Returns the seconds until its next run, or None when it is done."""
+"""A function that returns the seconds until its next run, or None when it is done."""
 
 RETRY_SECONDS = 5.0
 """The delay before a job runs again after it has raised an exception."""

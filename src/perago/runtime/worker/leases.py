@@ -3,9 +3,9 @@
 The interval is the smaller of the publish budget's `heartbeat_interval_seconds` and a third of the response timeout,
 so that two extensions may fail before the lease is lost.  Each extension also checks that the attempt is still current; an
 execution whose attempt is over is stopped.  Conductor occasionally queues an attempt again under the same task id.  The
-execution then continues: it gets a twin, and the claim decides between the two.
+execution then continues: it gets a twin, and the claim decides which of the two may publish.
 
-If the orchestrator does not answer, nothing is stopped.  A lease is extended even if its task could not be read, and a
+If the orchestrator does not respond, nothing is stopped.  A lease is extended even if its task could not be read, and a
 failed extension is retried after the usual interval.
 """
 
@@ -137,12 +137,15 @@ class LeaseKeeper:
 
 
 def _internal(error: Exception) -> Exception | None:
-    """Return the error if its traceback should be logged, that is, if it is not an `OrchestratorError`."""
+    """Return the error if its traceback should be logged, otherwise None.
+
+    An `OrchestratorError` is expected, so it is logged without a traceback.
+    """
     return None if isinstance(error, OrchestratorError) else error
 
 
 def why_over(attempt: Attempt, fresh: AttemptSnapshot) -> str | None:
-    """Return why the attempt can never be current again, or None while it can."""
+    """Return why the attempt can never be current again, or None if it still can."""
     if fresh.retry_count != attempt.retry_count:
         return f"its retry count is {fresh.retry_count} now, not {attempt.retry_count}"
     if fresh.status in {IN_PROGRESS, QUEUED_AGAIN}:

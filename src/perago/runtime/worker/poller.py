@@ -6,7 +6,8 @@ names have queued tasks (`queued_task_names`) and polls only those.  These polls
 100 ms, so a round of short waits would take that long per name.  This list is only a hint: every round also polls the name
 whose turn it is.
 
-A server that does not answer is polled again after a growing, jittered delay.  Nothing that a server does stops the worker.
+A server that does not respond is polled again after a growing, jittered delay.  Nothing that a server does stops the
+worker.
 
 Each slot pool has its own poller, so that a pool without a free slot does not keep the others from polling.  `Pollers` is
 used only on the supervisor's thread; the pollers post the attempts that they receive.
@@ -70,7 +71,10 @@ class Poller:
             self._changed.notify()
 
     def offer(self, room: int, *, taken: int) -> None:
-        """Set the number of free slots.  `taken` attempts arrived since the last offer, and `room` already excludes them."""
+        """Set the number of free slots to `room`.
+
+        `taken` is the number of attempts that arrived since the last offer.  `room` does not count slots for them.
+        """
         with self._changed:
             # Most worker events change nothing here, and waking the thread costs more than handling the event.
             if taken or room != self._room:

@@ -1,10 +1,10 @@
-"""The slots of a worker.  Each has one executor at a time, the execution it runs, and the time of the next start.
+"""A worker's slots.  Each one has at most one executor and one running execution, and a time for its next start.
 
     waiting ──start──▶ starting ──Ready──▶ idle ◀──Ended── busy
        ▲                                    └───Run──────────▶┘
        └────────── gone: it exited, died, or was killed ◀── leaving (was sent `Stop`)
 
-Slots are used only on the supervisor's thread.  The link knows what the executor is and how to reach it.
+Slots are used only on the supervisor's thread.  A slot's link knows what kind of executor it has and how to reach it.
 """
 
 from __future__ import annotations
