@@ -2,7 +2,7 @@
 
 Every adapter follows these rules (tests/contract/test_orchestrator*.py checks them):
 
-- A polled task is IN_PROGRESS, and its lease lasts for the TaskDef's response time-out.  `extend_lease` renews the
+- A polled task is IN_PROGRESS, and its lease lasts for the TaskDef's response timeout.  `extend_lease` renews the
   lease and changes nothing else.  If the lease expires, the task becomes TIMED_OUT, and its retry is a new task with a
   new id and retry count + 1.
 - `complete` returns whether the result was *accepted*.  A result for a finished task is not accepted, and changes

@@ -1,6 +1,6 @@
 """The orchestrator port on a real Conductor, over its REST API (behaviour measured on server 3.32.3).
 
-Besides making plain calls, this adapter compensates for:
+Besides making plain calls, this adapter compensates for these properties of the server:
 
 - *Late results.*  The server returns 200 for a result for a finished task, but ignores it.  So `complete` reads the
   task back: the result was accepted if the task now has the status and the output that were sent.

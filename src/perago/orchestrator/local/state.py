@@ -100,7 +100,7 @@ class Run:
 
     @property
     def clock_start(self) -> float:
-        """The time from which the workflow's own time-out is counted."""
+        """The time from which the workflow's own timeout is counted."""
         return self.retried_at or self.created
 
     def latest(self, reference: str) -> Task | None:

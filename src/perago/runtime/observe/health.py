@@ -83,7 +83,7 @@ class HealthState:
             self._beat = self._clock()
 
     def set_in_flight(self, count: int) -> None:
-        """Set the number of attempts in flight: polled, and without an accepted result yet."""
+        """Set the number of attempts in flight: those that were polled and have no accepted result yet."""
         with self._lock:
             self._in_flight = count
 
@@ -109,7 +109,7 @@ class HealthState:
             return {task: now - then for task, then in self._polled.items()}
 
     def in_flight_count(self) -> int:
-        """Return the number of attempts in flight: polled, and without an accepted result yet."""
+        """Return the number of attempts in flight: those that were polled and have no accepted result yet."""
         with self._lock:
             return self._in_flight
 

@@ -37,13 +37,13 @@ from perago.settings import Settings
 _CHATTY = ("httpx", "httpcore", "urllib3", "conductor", "py4j", "opentelemetry")
 _OURS = ("perago", *_CHATTY)
 _PID = re.compile(r"\[\d+\] ")
-"""Prefix that Conductor's client puts before its logger names."""
+"""Matches the prefix that Conductor's client puts before its logger names."""
 
 _FILE = re.compile(r"^perago_file_[0-9a-f]{12}_")
-"""Module name prefix of files passed on the command line (`declare/discovery.py`)."""
+"""Matches the module name prefix for files passed on the command line (`declare/discovery.py`)."""
 
 HAS_EVENT = "has_event"
-"""Attribute of records that are also published as an event."""
+"""Name of the attribute that marks log records that are also published as events."""
 FILE_BYTES = 20 * 1024 * 1024
 FILE_COUNT = 5
 
@@ -199,9 +199,9 @@ def logging_to(
     `name` is the name of this process's file under the log root.  It must differ between processes, because a file that
     two processes rotate loses lines.
 
-    Log lines from task bodies go to
-    `bodies` instead of the log, whatever the log's level.  `kept` is an additional handler, with its own level, for a caller
-    that listens to events.  Records that are also published as events (`HAS_EVENT`) are then left out of the stream.
+    Log lines from task bodies go to `bodies` instead of the log, whatever the log's level.  `kept` is an additional
+    handler, with its own level, for a caller that listens to events.  Records that are also published as events
+    (`HAS_EVENT`) are then left out of the stream.
     """
     mask = Masker(secrets_of(settings))
     shown = logging.StreamHandler(stream or sys.stderr)

@@ -37,7 +37,7 @@ class ProcessLeaks:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Run user code in this block, then restore the process and record the code's new threads and programs."""
+        """Run user code in this block, then restore the process and record the threads and programs that it started."""
         threads, programs = set(threading.enumerate()), children()
         try:
             with preserving_process_state(self._unrestored.append):

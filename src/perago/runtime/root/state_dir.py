@@ -108,7 +108,7 @@ def new_execution_id() -> str:
 
 @contextmanager
 def locked_root(root: Path) -> Iterator[None]:
-    """Lock the root while the block runs. Raises `RuntimeConfigError`, naming the holder, if it is locked."""
+    """Lock the root while the block runs. Raises `RuntimeConfigError`, naming the holder, if it is already locked."""
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

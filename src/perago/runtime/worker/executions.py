@@ -82,7 +82,7 @@ class Execution:
 
 
 class Executions:
-    """The executions in flight: polled, and without an accepted result yet."""
+    """The executions in flight: those that were polled and have no accepted result yet."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Executions:
         return self._executions.pop(execution_id, None)
 
     def let_go(self, execution_id: str) -> None:
-        """Stop extending the lease of an execution that stays in flight."""
+        """Stop extending an execution's lease, although the execution stays in flight."""
         self._leases.let_go(execution_id)
 
     def keep_lease(self, execution_id: str, attempt: Attempt) -> None:
@@ -162,7 +162,10 @@ class Executions:
             execution.output_read.set()
 
     def finish_log(self, execution: Execution) -> None:
-        """Complete the task log.  Waits at most a few seconds for the output and for the server.  Thread-safe."""
+        """Complete an execution's task log.  Thread-safe.
+
+        Waits at most a few seconds, first for the rest of the output and then for the server.
+        """
         execution.output_read.wait(READ_SECONDS)
         self._end_log(execution, timeout=LOG_SECONDS)
 

@@ -293,7 +293,7 @@ class _Cleanup:
 
 
 class _Cleaner:
-    """Runs cleanups on a thread.  `put` blocks while too many of them are waiting."""
+    """Runs cleanups on a separate thread.  `put` blocks while too many of them are waiting."""
 
     def __init__(self) -> None:
         self._waiting: queue.Queue[_Cleanup | None] = queue.Queue(MOST_WAITING_CLEANUPS)

@@ -2,7 +2,7 @@
 
 A new Python process spends half a second of CPU time on imports that a fork simply inherits.  The fork server is forked
 from the worker before the worker has loaded any task or started a thread.  It runs no user code, opens no files or
-connections for executors and has a single thread, so its children are as good as new processes.
+connections for executors and has a single thread, so executors forked from it behave like new processes.
 
     worker                       fork server                  executor
     begin executor 3, pipes ──▶  forks                  ──▶   runs `run_executor`
@@ -129,7 +129,7 @@ class ForkServer:
 _fork_servers: dict[int, ForkServer] = {}
 """Fork servers, keyed by process id because a fork inherits its parent's entry.
 
-A process starts at most one, and keeps it until it exits.
+A process starts at most one fork server, and keeps it until the process exits.
 """
 
 

@@ -99,7 +99,7 @@ class WorkerProbed:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The worker was asked to stop, either by the named signal or, if the name is empty, by the supervisor's owner."""
+    """The worker was asked to stop, either by the named signal or, if the name is empty, by a call of `drain`."""
 
     signal: str = ""
 

@@ -1,7 +1,7 @@
 """Runs recurring jobs on a few threads.
 
-Leases, unsent results and sweeps are jobs.  A job never sleeps.  Instead it returns the delay before its next run, so that
-an unreachable server does not block a thread.
+Extending leases, sending results and sweeping are such jobs.  A job never sleeps.  Instead it returns the delay before
+its next run, so that an unreachable server does not block a thread.
 """
 
 from __future__ import annotations

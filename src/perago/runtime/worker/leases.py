@@ -43,7 +43,10 @@ def lease_interval(task: TaskDefinition | None, response_timeout_seconds: float)
 
 
 class LeaseKeeper:
-    """Extends the leases of executions from `keep` until `let_go`.  Posts failed extensions and attempts that are over."""
+    """Extends the leases of executions from `keep` until `let_go`.
+
+    Posts a message if a lease cannot be extended, or if its attempt is over.
+    """
 
     def __init__(
         self,

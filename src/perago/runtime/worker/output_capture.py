@@ -43,7 +43,7 @@ class OutputListener(Protocol):
         """The masker that hides secrets.  It is applied to every line."""
 
     def on_line(self, execution_id: str, line: str) -> None:
-        """Receive one line.  `execution_id` is empty outside an attempt."""
+        """Receive one line of output.  `execution_id` is empty outside an attempt."""
 
     def on_output_end(self, execution_id: str) -> None:
         """Handle the end of an execution's output: all its lines have been passed on."""

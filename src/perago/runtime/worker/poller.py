@@ -35,7 +35,7 @@ BACKOFF = Backoff(0.2, longest=5.0, jitter=(0.5, 1.0))
 
 
 class Poller:
-    """Polls for one slot pool on a thread.  Posts the attempts that it receives and, last of all, its own end."""
+    """Polls for one slot pool on a thread.  Posts the attempts that it receives, and finally that it has ended."""
 
     def __init__(
         self,

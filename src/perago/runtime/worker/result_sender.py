@@ -2,10 +2,10 @@
 
     outbox → [preparation] → complete, with retries → drop the claim → drop the outbox entry → report
 
-The claim is dropped only after the orchestrator has responded: until then a twin must find it taken.  A result that an
-earlier worker left in the outbox is sent only if its attempt is still current.  If that attempt published, its commit must
-also still be the branch's head.  For a task that publishes on top of others' commits, it is enough that the commit is on the
-branch and the task's view has not changed since.
+The claim is dropped only after the orchestrator has responded: until then, a twin must find the claim taken.  A result
+that an earlier worker left in the outbox is sent only if its attempt is still current.  If that attempt published, its
+commit must also still be the branch's head.  For a task that publishes on top of others' commits, it is enough that the
+commit is on the branch and the task's view has not changed since.
 
 If there is no response, the result is resent for as long as it takes.  It stays in the outbox, and its lease is
 extended.  After a minute, an error is logged and the worker becomes unhealthy.  From then on, the task is read after

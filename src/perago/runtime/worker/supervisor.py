@@ -52,11 +52,11 @@ SECOND_SWEEP_SECONDS = 10.0
 SENDERS = 4
 
 Until = Callable[[], bool]
-"""Returns whether the work is done.  May also refresh the caller's display of the run."""
+"""A function that returns whether the work is done.  It may also refresh the caller's display of the run."""
 
 
 class Supervisor:
-    """One worker on one workspace root."""
+    """Runs one worker on one workspace root, from its start to its exit."""
 
     def __init__(self, plan: WorkerPlan, orchestrator: Orchestrator, lake: StagingLake) -> None:
         self._plan = plan

@@ -98,7 +98,7 @@ class HostConnection:
         disconnect(self._socket)
 
     def close(self) -> None:
-        """Close this end."""
+        """Close this end of the connection."""
         self._socket.close()
 
     def _refuse(self) -> NoReturn:
@@ -108,7 +108,7 @@ class HostConnection:
 
 
 class _Direction:
-    """The key for one direction, and the number of its next message."""
+    """The key for one direction of a connection, and the number of the next message in that direction."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key

@@ -50,7 +50,7 @@ READ_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The engine that runs jobs, the listener that their hosts connect to, and the plan that each job carries."""
+    """The engine that runs jobs, the listener that their hosts connect to, and the plan that is sent with each job."""
 
     jobs: Jobs
     listener: HostListener

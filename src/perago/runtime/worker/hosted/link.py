@@ -42,7 +42,7 @@ from perago.runtime.worker.output_capture import OutputListener
 
 
 class Hosted:
-    """Starts executors on an engine; `name` is the engine's name in messages."""
+    """Starts executors on an engine; `name` is the engine's name, as shown in messages."""
 
     def __init__(self, jobs: Jobs, spec: ExecutorSpec, *, name: str) -> None:
         self._jobs = jobs
