@@ -145,7 +145,7 @@ class Executions:
         self._leases.let_go(execution_id)
 
     def keep_lease(self, execution_id: str, attempt: Attempt) -> None:
-        """Extend the lease of an attempt until `end` or `let_go`."""
+        """Extend the lease of an attempt until `end` or `let_go` is called."""
         interval = lease_interval(self._tasks.get(attempt.task_name), attempt.response_timeout_seconds)
         self._leases.keep(execution_id, attempt, interval)
 

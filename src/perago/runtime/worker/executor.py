@@ -147,7 +147,7 @@ def _logging(
 
 
 def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> int:
-    """Load the tasks, connect to the servers and run attempts until `Stop`.  Returns the exit code."""
+    """Load the tasks, connect to the servers and run attempts until `Stop` arrives.  Returns the exit code."""
     with ExitStack() as opened:
         try:
             tasks = {task.name: task for task in load_tasks(spec.targets) if task.name in spec.tasks}
@@ -238,7 +238,7 @@ class _AttemptLoop:
         self._printer = printer
 
     def run(self) -> None:
-        """Run the requested attempts until `Stop`, then finish cleaning up."""
+        """Run the requested attempts until `Stop` arrives, then finish cleaning up."""
         with _Cleaner() as cleaner:
             while isinstance(request := self._supervisor.next(), Run):
                 self._run_attempt(request, cleaner)

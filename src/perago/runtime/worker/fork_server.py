@@ -57,7 +57,7 @@ _NUMBER = struct.Struct("!q")
 
 
 class ForkServerGone(OSError):
-    """The fork server does not respond.  It receives no further requests."""
+    """The fork server does not respond.  No further requests are sent to it."""
 
 
 @dataclass(slots=True, eq=False)

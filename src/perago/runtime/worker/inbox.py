@@ -54,7 +54,7 @@ class ExecutorGone:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOver:
-    """An execution's attempt is over; `why` is the orchestrator's reason."""
+    """An execution's attempt is over, for the reason `why`."""
 
     execution_id: str
     why: str
@@ -62,7 +62,7 @@ class AttemptOver:
 
 @dataclass(frozen=True, slots=True)
 class ResultDelayed:
-    """A result could not be sent yet: for how long, why, and whether to stop extending the lease."""
+    """A result could not be sent yet.  The fields say for how long, why, and whether to stop extending the lease."""
 
     pending: PendingResult
     seconds: float
@@ -118,7 +118,7 @@ class Inbox:
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def post(self, message: Message) -> None:
-        """Add a message.  Safe from any thread and from signal handlers."""
+        """Add a message.  Safe to call from any thread and from signal handlers."""
         self._messages.put(message)
 
     def handle_all(self, handle: Callable[[Message], None], *, timeout: float) -> None:

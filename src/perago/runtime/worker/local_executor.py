@@ -32,7 +32,7 @@ log = logging.getLogger("perago.slot")
 _spawn = multiprocessing.get_context("spawn")
 
 ExecutorProcess = SpawnProcess | Forked
-"""A started executor process.  Until `join`, its pid cannot be reused and its exit code is not set."""
+"""A started executor process.  Until `join` is called, its pid cannot be reused and its exit code is not set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,11 +183,11 @@ class Printer:
         sys.stdout, sys.stderr = open_stream(1), open_stream(2)
 
     def begin(self, execution_id: str) -> None:
-        """Mark that output belongs to this execution from here on."""
+        """Write a mark: from here on, all output belongs to this execution."""
         self._mark("begin", execution_id)
 
     def end(self, execution_id: str) -> None:
-        """Mark that the output of this execution is complete."""
+        """Write a mark: the output of this execution is complete."""
         self._mark("end", execution_id)
 
     def write(self, text: str) -> None:

@@ -32,7 +32,10 @@ log = logging.getLogger("perago.deliveries")
 
 
 class PendingResults:
-    """A worker's unsent results.  Each one's lease is extended until the result is accepted or the attempt is over."""
+    """A worker's unsent results.
+
+    An attempt's lease is extended until its result is accepted or the attempt is over.
+    """
 
     def __init__(
         self,

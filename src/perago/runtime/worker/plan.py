@@ -126,14 +126,17 @@ def check_lake(lake: ReadableLake) -> None:
 
 
 def register_missing_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[str]:
-    """Register TaskDefs that are missing or differ, and return their names."""
+    """Register TaskDefs that are missing on the orchestrator or differ from the tasks, and return their names."""
     changes = _needed_changes(orchestrator, tasks)
     apply_changes(orchestrator, changes)
     return [change.name for change in changes]
 
 
 def check_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], *, remedy: str) -> None:
-    """Raise `RuntimeConfigError` if TaskDefs are missing or differ.  `remedy` is the command that registers them."""
+    """Raise `RuntimeConfigError` if TaskDefs are missing on the orchestrator or differ from the tasks.
+
+    `remedy` is the command that registers them.
+    """
     changes = _needed_changes(orchestrator, tasks)
     if changes:
         raise RuntimeConfigError(

@@ -35,7 +35,7 @@ BACKOFF = Backoff(0.2, longest=5.0, jitter=(0.5, 1.0))
 
 
 class Poller:
-    """Polls for one slot pool on a thread.  Posts the attempts that it receives, and finally that it has ended."""
+    """Polls for one slot pool on its own thread.  Posts the attempts that it receives and, at the end, `PollerEnded`."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Poller:
     def offer(self, room: int, *, taken: int) -> None:
         """Set the number of free slots to `room`.
 
-        `taken` is the number of attempts that arrived since the last offer.  `room` does not count slots for them.
+        `taken` is the number of attempts that arrived since the last offer.  `room` already takes them into account.
         """
         with self._changed:
             # Most worker events change nothing here, and waking the thread costs more than handling the event.
@@ -127,7 +127,7 @@ class Poller:
         return [name for at, name in enumerate(self._names) if at == 0 or name in waiting]
 
     def _wait_for_room(self) -> int:
-        """Wait until slots are free, and return how many attempts to ask for; 0 after `stop`."""
+        """Wait until slots are free, and return how many attempts to ask for.  Returns 0 after `stop`."""
         with self._changed:
             while not self._stopped:
                 if self._room > self._in_transit:

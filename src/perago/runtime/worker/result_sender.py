@@ -14,7 +14,7 @@ no longer extended: the attempt times out, and the workflow continues with its r
 is still resent.
 
 An orchestrator that was unreachable may carry out an old update late, and overwrite a result that it has already
-accepted. If the orchestrator says that this may happen, the claim and the outbox entry are kept for a while after the
+accepted.  If the orchestrator says that this may happen, the claim and the outbox entry are kept for a while after the
 response.  Then the task is read once more, and the result is sent again if the task is open.
 
 A result that cannot be written to the outbox is sent from memory, and written as soon as that is possible.
@@ -55,7 +55,7 @@ BACKOFF = Backoff(0.1, longest=10.0, jitter=(0.5, 1.0))
 LEASE_SECONDS = 3600.0
 """Maximum time for which an open task's lease is extended while its result is waiting to be accepted."""
 RECHECK_SECONDS = 10.0
-"""Delay before the task is read again.
+"""Delay before a task is read again after its result was accepted.
 
 By then, a server that has recovered has carried out earlier requests, even if its database was locked.
 """

@@ -143,9 +143,10 @@ class Slots:
         return all(slot.state == "waiting" for slot in self._slots)
 
     def start_due(self, now: float) -> Iterator[tuple[Slot, int | Exception]]:
-        """Start an executor in every slot that is due.  Yields each slot with its number of starts, or the error.
+        """Start an executor in every slot whose next start is due.
 
-        An error delays only the slot in which it occurred, like an executor's death.  The other slots still start.
+        Yields each slot with the number of executors that it has started, or with the error.  An error delays only the
+        slot in which it occurred, like an executor's death.  The other slots still start.
         """
         for slot in self._slots:
             if slot.state == "waiting" and slot.start_at <= now:

@@ -33,10 +33,10 @@ log = logging.getLogger("perago.tasklog")
 
 BATCH_LINES = 500
 MOST_RECORDS = 1000
-"""Maximum number of records that wait for a slow server.  Further ones are dropped."""
+"""Maximum number of records that may wait for a slow server.  Further ones are dropped."""
 Send = Callable[[Attempt, Sequence[str]], None]
 _LIKE_A_RECORD = re.compile(rf"(^|[\r\v\f\x1c-\x1e\x85\u2028\u2029])(?={re.escape(MARK)})")
-"""A record's mark at the beginning of a line, or after a character that some programs treat as a line break."""
+"""Matches a record's mark at the beginning of a line, or after a character that some programs treat as a line break."""
 
 
 @dataclass(slots=True)

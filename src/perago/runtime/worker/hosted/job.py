@@ -1,4 +1,4 @@
-"""One attempt as an engine's job, from the worker's side: the messages from its host, and how the job ended.
+"""The worker's side of an attempt that runs as an engine's job: the messages from its host, and how the job ended.
 
 A job's host connects once the engine has started the job, and reconnects if the connection breaks.  If the engine
 reruns the job on its own, another host connects.  The first host is then rejected, and its last actions are unknown.

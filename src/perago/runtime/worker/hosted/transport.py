@@ -67,7 +67,10 @@ class WorkerConnection:
         return tuple(self._kept)
 
     def open(self) -> None:
-        """Connect and resend unacknowledged messages. Raises `ConnectionLost` if that fails for `PATIENCE_SECONDS`."""
+        """Connect and resend unacknowledged messages.
+
+        Raises `ConnectionLost` if that keeps failing for `PATIENCE_SECONDS`.
+        """
         until = self._clock() + PATIENCE_SECONDS
         while True:
             self.close()
@@ -215,7 +218,7 @@ class HostListener:
 def call(address: tuple[str, int], key: bytes, hello: Connect) -> HostConnection:
     """Connect a host to the worker. Both sides prove that they have the key.
 
-    The handshake's time limit also covers the worker's messages, until `remove_time_limit`.
+    The handshake's time limit also covers the worker's messages, until `remove_time_limit` is called.
     """
     caller = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
     try:
