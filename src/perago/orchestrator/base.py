@@ -25,7 +25,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """An attempt and its input, as polled."""
+    """An attempt and its input, as returned by a poll."""
 
     attempt: Attempt
     input: Json
@@ -51,7 +51,7 @@ class TaskState:
     ended: float | None = None
     worker: str | None = None
     available: float = 0.0
-    """The earliest time at which the task can be polled.  A retry waits for its TaskDef's delay."""
+    """The earliest time at which the task can be polled.  A retry has to wait for the TaskDef's retry delay."""
     retry_limit: int | None = None
     """The number of retries allowed by the step, or else by its TaskDef; None if neither sets a limit."""
 
@@ -70,7 +70,7 @@ class WorkflowState:
     started: float | None = None
     ended: float | None = None
     definition: Json = field(default_factory=dict)
-    """The workflow definition as of the start of the workflow."""
+    """The workflow definition as it was when the workflow started."""
 
     @property
     def running(self) -> bool:

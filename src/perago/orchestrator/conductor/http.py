@@ -166,7 +166,7 @@ class Login:
         """Handle the rejection of a call.  Returns whether to send the call again, with a new token."""
         if self._keys is None:
             return False
-        # A server that rejects calls has logins, whatever it answered to the last login.
+        # A server that rejects calls has logins, whatever its response to the last login was.
         self._wanted = True
         return error.field("error") in _RENEWABLE and self.renew()
 
@@ -182,7 +182,7 @@ class Login:
         found = _parsed(answer)
         token = found.get("token") if isinstance(found, dict) else None
         if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
-            # Do not quote the answer: it might contain most of a token.
+            # Do not quote the response: it might contain most of a token.
             raise OrchestratorUnavailable(
                 "cannot log in: the answer holds no token, so it is not Conductor's; "
                 "check CONDUCTOR_SERVER_URL, it ends in /api"

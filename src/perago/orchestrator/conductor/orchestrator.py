@@ -128,8 +128,8 @@ class ConductorOrchestrator:
     def server(self) -> str:
         """Return "Conductor" and its version.  Raises `OrchestratorUnavailable` if some other server responds."""
         step = f"find Conductor at {self._address}"
-        # Ask for a TaskDef that does not exist: only Conductor answers that in its own format.  The version proves
-        # nothing: it is plain text, which any server that answers every path would send.
+        # Ask for a TaskDef that does not exist: only Conductor rejects that in its own format.  The version proves
+        # nothing: it is plain text, which any server that responds on every path would send.
         if self.taskdef(_NO_TASKDEF) is not None:
             raise OrchestratorUnavailable(
                 f"cannot {step}: what answers there knows a TaskDef {_NO_TASKDEF!r}, so it is not Conductor; "
@@ -243,7 +243,7 @@ class ConductorOrchestrator:
         answer = self._api.call(
             step, wire.Request("PUT", "/metadata/workflow", body=[dict(definition)]), repeat=True
         )
-        # The call always succeeds as a whole; its answer lists the definitions that were rejected.
+        # The call always succeeds as a whole; its response lists the definitions that were rejected.
         errors = wire.read(step, answer, lambda found: found.get("bulkErrorResults") or {})
         if errors:
             raise OrchestratorRefused(f"cannot {step}: {'; '.join(map(str, errors.values()))}")
@@ -297,7 +297,7 @@ class ConductorOrchestrator:
         The call is never retried, because a second call would find the workflow running.
         """
         step = f"resume the workflow {workflow_id}"
-        # The server answers 404 for a running workflow and 409 if nothing is left to do; neither makes a useful error.
+        # The server returns 404 for a running workflow and 409 if nothing is left to do; neither makes a useful error.
         state = self.workflow(workflow_id)
         if state.running or state.status == "COMPLETED":
             raise OrchestratorRefused(f"cannot {step}: it is {state.status}")

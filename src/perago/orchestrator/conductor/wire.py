@@ -33,7 +33,7 @@ class Request:
 
 
 def read(step: str, answer: object, parse: Callable[[Any], T]) -> T:
-    """Parse a response.  Raises `OrchestratorUnavailable` with an excerpt of it if it is not from Conductor."""
+    """Parse a response.  If it is not Conductor's, raises `OrchestratorUnavailable` with an excerpt."""
     try:
         return parse(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

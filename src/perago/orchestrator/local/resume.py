@@ -74,7 +74,7 @@ def replace_orphans(run: Run, reason: str, env: Env) -> None:
 
 
 def _unsuccessful(run: Run) -> list[Task]:
-    """Return the unsuccessful tasks among the last tasks of all references, in order."""
+    """Return the last task of each reference, but only if it was unsuccessful.  Keeps the order."""
     latest = {task.reference: task for task in run.tasks}
     return [task for task in latest.values() if task.status in _UNSUCCESSFUL]
 

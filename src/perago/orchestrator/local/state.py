@@ -80,7 +80,7 @@ class Task:
 
 @dataclass(slots=True)
 class Run:
-    """A started workflow: its definition as of the start, the rules from its TaskDefs, and its tasks in order."""
+    """A started workflow: its definition when it started, the rules from its TaskDefs, and its tasks in order."""
 
     id: str
     definition: WorkflowDefinition

@@ -94,7 +94,7 @@ class NoMetrics:
         """Count a lease that could not be extended."""
 
     def send_failed(self, task: str) -> None:
-        """Count a result that was sent but not answered."""
+        """Count a result that was sent without getting a response."""
 
     def outbox_failed(self, task: str) -> None:
         """Count a result that could not be written to the outbox."""
@@ -169,7 +169,7 @@ class OtelMetrics(NoMetrics):
         self._leases.add(1, {"task": task})
 
     def send_failed(self, task: str) -> None:
-        """Count a result that was sent but not answered."""
+        """Count a result that was sent without getting a response."""
         self._sends.add(1, {"task": task})
 
     def outbox_failed(self, task: str) -> None:

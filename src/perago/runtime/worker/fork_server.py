@@ -116,7 +116,7 @@ class ForkServer:
                 kind, data = _receive(self._control)
             except (EOFError, OSError) as error:
                 self._gone = True
-                # A late answer would be mistaken for the answer to the next request.
+                # A late reply would be mistaken for the reply to the next request.
                 self._control.close()
                 raise ForkServerGone(f"the fork server does not answer: {error}") from error
         if kind == _FAILED:

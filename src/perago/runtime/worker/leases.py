@@ -120,7 +120,7 @@ class LeaseKeeper:
                 exc_info=_internal(error),
             )
             self._note_failure(execution_id, attempt, f"{error}", max(UNHEALTHY_AFTER_SECONDS, 2 * interval))
-        # A slow answer must not lengthen the interval.
+        # A slow response must not lengthen the interval.
         return max(0.0, interval - (self._clock() - began))
 
     def _note_extended(self, execution_id: str) -> None:

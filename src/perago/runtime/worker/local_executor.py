@@ -96,12 +96,12 @@ class ProcessLink:
 
     def listen(self, death: int, selector: selectors.BaseSelector) -> None:
         """Forward the executor's messages, then report its exit.  Runs on a separate thread."""
-        # One selector for all answers; `wait` would create one for each.
+        # One selector for all messages; `wait` would create one for each.
         with selector:
             while all(key.fileobj is self.pipe for key, _ in selector.select()) and self.pass_on():
                 pass
         wait([death])
-        # The executor's last answers may arrive together with its death.
+        # The executor's last messages may arrive together with its death.
         while self.pipe.poll() and self.pass_on():
             pass
         self.kill()

@@ -35,7 +35,7 @@ BACKOFF = Backoff(0.2, longest=5.0, jitter=(0.5, 1.0))
 
 
 class Poller:
-    """Polls for one slot pool on its own thread.  Posts the attempts that it receives and, at the end, `PollerEnded`."""
+    """Polls for one slot pool on its own thread.  Posts the attempts that arrive and, at the end, `PollerEnded`."""
 
     def __init__(
         self,

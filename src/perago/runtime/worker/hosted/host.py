@@ -103,7 +103,7 @@ class HostSession:
                 if (how := self._handle_next()) is not None:
                     return how
             except ConnectionLost as error:
-                # From now on, answers are only buffered: the job returns them.
+                # From now on, messages are only buffered: the job returns them.
                 self._connection.close()
                 if self._ended is None:
                     self._kill()
