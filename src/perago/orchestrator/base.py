@@ -2,7 +2,7 @@
 
 Every adapter follows these rules (tests/contract/test_orchestrator*.py checks them):
 
-- A polled task is IN_PROGRESS, and its lease lasts for the TaskDef's response time-out.  `extend_lease` renews the
+- A polled task is IN_PROGRESS, and its lease lasts for the TaskDef's response timeout.  `extend_lease` renews the
   lease and changes nothing else.  If the lease expires, the task becomes TIMED_OUT, and its retry is a new task with a
   new id and retry count + 1.
 - `complete` returns whether the result was *accepted*.  A result for a finished task is not accepted, and changes
@@ -25,7 +25,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """An attempt and its input, as polled."""
+    """An attempt and its input, as returned by a poll."""
 
     attempt: Attempt
     input: Json
@@ -51,7 +51,7 @@ class TaskState:
     ended: float | None = None
     worker: str | None = None
     available: float = 0.0
-    """The earliest time at which the task can be polled.  A retry waits for its TaskDef's delay."""
+    """The earliest time at which the task can be polled.  A retry has to wait for the TaskDef's retry delay."""
     retry_limit: int | None = None
     """The number of retries allowed by the step, or else by its TaskDef; None if neither sets a limit."""
 
@@ -70,7 +70,7 @@ class WorkflowState:
     started: float | None = None
     ended: float | None = None
     definition: Json = field(default_factory=dict)
-    """The workflow definition as of the start of the workflow."""
+    """The workflow definition as it was when the workflow started."""
 
     @property
     def running(self) -> bool:
@@ -80,7 +80,7 @@ class WorkflowState:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowSummary:
-    """A started workflow, for listings."""
+    """A started workflow, as shown in a list of workflows."""
 
     id: str
     name: str
@@ -99,14 +99,14 @@ class LogLine:
 
 
 class AttemptReader(Protocol):
-    """Reads attempts back for the attempt fence.  Raises `OrchestratorNotFound` if the attempt has another owner."""
+    """Reads attempts for the attempt fence.  Raises `OrchestratorNotFound` if another orchestrator owns the attempt."""
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """Return the current state of the attempt's task."""
 
 
 class AttemptReporter(AttemptReader, Protocol):
-    """The calls that an attempt makes to its owner, to check the fence and to send the result."""
+    """The calls that an attempt makes to its orchestrator, to check the attempt fence and to send its result."""
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
         """Send the result and return whether it was accepted."""
@@ -120,7 +120,7 @@ class Orchestrator(AttemptReporter, Protocol):
         """The orchestrator's address, without secrets.  State saved for one address is never sent to another."""
 
     def server(self) -> str:
-        """Return the server's name and version.  Raises `OrchestratorError` if another kind of server answers."""
+        """Return the server's name and version.  Raises `OrchestratorError` if another kind of server responds."""
 
     def poll(
         self, task_name: str, *, worker_id: str, count: int, wait_seconds: float
@@ -128,7 +128,7 @@ class Orchestrator(AttemptReporter, Protocol):
         """Take up to `count` tasks, waiting up to `wait_seconds` for the first one."""
 
     def queued_task_names(self, task_names: Sequence[str]) -> Sequence[str]:
-        """Return the subset of these names that may have tasks to poll.  This is a single call, which takes no task.
+        """Return the subset of these names that may have tasks to poll.  This is a single call and takes no task.
 
         The result is only a hint: callers may poll the other names less often, but must still poll every name.
         """
@@ -145,7 +145,7 @@ class Orchestrator(AttemptReporter, Protocol):
     def may_be_overwritten(self, attempt: Attempt, *, left_behind: bool) -> bool:
         """Return whether an earlier update that was never acknowledged could still overwrite an accepted result.
 
-        `left_behind` means that another worker had the attempt before, whose updates are unknown to this worker.
+        `left_behind` means that another worker had the attempt before, and that its updates are unknown to this worker.
         """
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:

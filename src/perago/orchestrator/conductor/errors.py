@@ -7,14 +7,14 @@
       broken, timed out), 5xx, 401, 403, a 404 that
       is not Conductor's                                OrchestratorUnavailable: retry; the call may have taken effect
 
-Only Conductor itself can say that a task is gone.  While it restarts, a proxy in front of it answers 404, a login page 302,
-a gateway 403.  Taking that as an answer about the task would throw away finished work.  Conductor's own answer (server
-3.32.3) is `{"status": 404, "message": …, "instance": …, "retryable": …}`.  It uses the same format, with Spring's message,
-for a path that it does not serve, which means that CONDUCTOR_SERVER_URL is wrong.
+Only Conductor itself can say that a task is gone.  While it restarts, a proxy in front of it may return 404, a login
+page 302 and a gateway 403.  Treating such a response as a statement about the task would throw away finished work.
+Conductor's own response (server 3.32.3) is `{"status": 404, "message": …, "instance": …, "retryable": …}`.  It uses the
+same format, with Spring's message, for a path that it does not serve; in that case, CONDUCTOR_SERVER_URL is wrong.
 
-Conductor also answers 500 to a body it cannot parse, so retrying an OrchestratorUnavailable may never succeed.
-Messages contain the step and the server's text, or the server's address if there was no answer.  They never include a
-header, because headers carry the token.
+Conductor also returns 500 for a request body that it cannot parse, so retrying an OrchestratorUnavailable may never
+succeed.  Messages contain the step and the server's text, or the server's address if there was no response.  They never
+include a header, because headers carry the token.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _CONNECTIONS: tuple[tuple[type[HTTPError], str], ...] = (
 
 
 class StatusError(Exception):
-    """An answer with an unsuccessful status.  `body` is its text, and `reason` is its reason phrase."""
+    """A response with an unsuccessful status.  `body` is its text, and `reason` is its reason phrase."""
 
     def __init__(self, status: int, reason: str = "", body: str = "") -> None:
         super().__init__(status, reason)
@@ -80,13 +80,13 @@ class StatusError(Exception):
         return found if isinstance(found, dict) else {}
 
     def field(self, name: str) -> object:
-        """Return a field of the body, or None."""
+        """Return a field of the JSON body, or None if there is no such field."""
         return self.json().get(name)
 
 
 @contextmanager
 def translated(step: str, address: str = "") -> Iterator[None]:
-    """Translate errors raised by calls in the block.  `step` and the server's `address` are for the message."""
+    """Translate errors raised by calls in the block.  `step` and the server's `address` appear in the error message."""
     try:
         yield
     except (StatusError, HTTPError) as error:
@@ -94,7 +94,7 @@ def translated(step: str, address: str = "") -> Iterator[None]:
 
 
 def our_error(step: str, error: StatusError | HTTPError, address: str = "") -> OrchestratorError:
-    """Return the Perago error for an unsuccessful answer, or for a call that got no answer."""
+    """Return the Perago error for an unsuccessful response, or for a call that got no response."""
     if isinstance(error, HTTPError):
         at = f" at {address}" if address else ""
         text = f"cannot {step}: Conductor{at} gives no answer: {_kind(error)}: {' '.join(str(error).split())}"
@@ -117,7 +117,7 @@ def _kind(error: HTTPError) -> str:
 
 
 def _is_from_conductor(error: StatusError) -> bool:
-    """Return whether a 404 is Conductor's own answer about the requested object."""
+    """Return whether a 404 is Conductor's own response about the requested object."""
     body = error.json()
     if not body.keys() >= _OWN_FIELDS or body["status"] != 404:
         return False

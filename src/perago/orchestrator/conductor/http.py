@@ -1,11 +1,11 @@
-"""Calls Conductor over urllib3: JSON in and out, a token if the server requires one, and finite timeouts.
+"""Calls Conductor with urllib3: JSON in and out, a token if the server requires one, and finite timeouts.
 
 Perago has its own client because the official one takes longer to import, changes how the process starts child processes,
 and uses httpx, which takes twice the CPU time per call (decisions 0028 and 0040).
 
 Only calls that are safe to repeat are retried (`repeat=True`).  There is one exception: a GET whose connection broke is
 sent once more on a new connection.  For a poll, this does no harm, because the poll loop would poll again in any case.
-Either way, the tasks in the lost answer stay IN_PROGRESS without a worker until their lease expires.
+Either way, the tasks in the lost response stay IN_PROGRESS without a worker until their lease expires.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class Connection:
         headers: Mapping[str, str] | None = None,
         read_timeout: float | None = None,
     ) -> str:
-        """Send a request and return the text of its answer.
+        """Send a request and return the text of the response.
 
-        Raises `StatusError` if the request does not succeed, and urllib3's `HTTPError` if there is no answer.
+        Raises `StatusError` if the request does not succeed, and urllib3's `HTTPError` if there is no response.
         """
         connect, read = self._timeouts
         limit = urllib3.Timeout(connect=connect, read=read_timeout or read)
@@ -122,9 +122,9 @@ class Connection:
 class Login:
     """Exchanges the keys for a token and renews it.  Thread-safe: at worst, two threads log in at once.
 
-    A failed login is logged, and calls are then sent without a token: the server's answers to them show what is wrong.  A
+    A failed login is logged, and calls are sent without a token; the server's responses then show what is wrong.  A
     404 means that the server has no logins, like Conductor OSS.  That is assumed only until the server rejects a call,
-    because a proxy also answers 404 while Conductor restarts.
+    because a proxy also returns 404 while Conductor restarts.
     """
 
     def __init__(self, address: Address, connection: Connection, clock: Callable[[], float]) -> None:
@@ -150,7 +150,7 @@ class Login:
         return {} if token is None else {"X-Authorization": token}
 
     def renew(self) -> bool:
-        """Exchange the keys for a new token.  Returns whether there is one now."""
+        """Exchange the keys for a new token.  Returns whether there is a token now."""
         if not self._wanted:
             return False
         token = None
@@ -166,7 +166,7 @@ class Login:
         """Handle the rejection of a call.  Returns whether to send the call again, with a new token."""
         if self._keys is None:
             return False
-        # A server that rejects calls has logins, whatever it answered to the last login.
+        # A server that rejects calls has logins, whatever its response to the last login was.
         self._wanted = True
         return error.field("error") in _RENEWABLE and self.renew()
 
@@ -182,7 +182,7 @@ class Login:
         found = _parsed(answer)
         token = found.get("token") if isinstance(found, dict) else None
         if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
-            # Do not quote the answer: it might contain most of a token.
+            # Do not quote the response: it might contain most of a token.
             raise OrchestratorUnavailable(
                 "cannot log in: the answer holds no token, so it is not Conductor's; "
                 "check CONDUCTOR_SERVER_URL, it ends in /api"
@@ -210,7 +210,7 @@ class ConductorApi:
     def call(
         self, step: str, request: Request, *, read_timeout: float | None = None, repeat: bool = False
     ) -> Any:
-        """Call the server and return its answer as JSON, or else as text.
+        """Call the server and return its response, parsed if it is JSON and as text otherwise.
 
         `repeat` allows retries, for a call that is safe to repeat.
         """
@@ -228,7 +228,7 @@ class ConductorApi:
         return self.persist(once) if repeat else once()
 
     def post_text(self, step: str, path: str, text: str) -> None:
-        """Send plain text."""
+        """Send plain text in a POST request."""
         headers = {"Content-Type": "text/plain; charset=utf-8"}
         with translated(step, self._address):
             self._send("POST", path, text.encode("utf-8", "replace"), headers)

@@ -1,17 +1,17 @@
 """The orchestrator port on a real Conductor, over its REST API (behaviour measured on server 3.32.3).
 
-Besides making plain calls, this adapter compensates for:
+Besides making plain calls, this adapter compensates for these properties of the server:
 
-- *Late results.*  The server answers 200 to a result for a finished task and ignores it.  `complete` reads the
-  task back: accepted means that the task has our status and our output.
-- *Updates that overwrite each other.*  The server renews a lease by reading the task and writing all of it back.  A result
-  that lands in between is lost, and the task stays IN_PROGRESS, although the server answered 200 (seen in 40 of 100 tries
-  with such a race).  So a task's lease extension and its result never overlap here (both must go through the same
-  `ConductorOrchestrator`), and a task that reads back as unfinished raises `OrchestratorUnavailable`: the caller must send
-  the result again.
-- *Updates that land late.*  A lease extension that got no answer may still be pending on the server, and may overwrite a
-  result that was already read back (seen in 1 of 50 tries after the server was paused).  `may_be_overwritten` says when to
-  check again.
+- *Late results.*  The server returns 200 for a result for a finished task, but ignores it.  So `complete` reads the
+  task back: the result was accepted if the task now has the status and the output that were sent.
+- *Updates that overwrite each other.*  The server renews a lease by reading the task and writing all of it back.  A
+  result that lands in between is lost, and the task stays IN_PROGRESS, although the server returned 200 (seen in 40 of
+  100 tries with such a race).  So a task's lease extension and its result never overlap here (both must go through the
+  same `ConductorOrchestrator`), and a task that reads back as unfinished raises `OrchestratorUnavailable`: the caller
+  must send the result again.
+- *Updates that land late.*  A lease extension that got no response may still be pending on the server, and may
+  overwrite a result that was already read back (seen in 1 of 50 tries after the server was paused).
+  `may_be_overwritten` says when to check again.
 - *Batches.*  A long poll for several tasks holds back the first ones until all have arrived or the time is up.  So the
   adapter always waits for a single task, and takes the rest of the batch without waiting.  The server waits at most 5 s.
 
@@ -40,9 +40,9 @@ from perago.protocol.attempt import TERMINAL_STATUSES, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome
 
 MOST_UNACKNOWLEDGED = 4096
-"""The maximum number of ids to remember, more than a worker ever has in flight.  The oldest are forgotten first."""
+"""Maximum number of task ids to remember, more than a worker ever has in flight.  The oldest are forgotten first."""
 MAX_OUTPUT_BYTES = 3072 * 1024
-"""The maximum size of an output.
+"""The maximum size of a task's output.
 
 The server stores a larger output outside the task (by default in a temporary folder that is lost on restart), and turns
 an output of more than 10 MB into a terminal failure.
@@ -60,9 +60,10 @@ _STORED_AS = {
 
 
 class Unacknowledged:
-    """The ids of tasks with an unanswered update, which the server may apply at any time, or never.  Thread-safe.
+    """The ids of tasks with an unacknowledged update.  Thread-safe.
 
-    An answer does not remove an id: the answer to a later update does not prove that the earlier one is no longer pending.
+    The server may still apply such an update at any time, or never.  A response does not remove an id: the response to
+    a later update does not prove that the earlier update is no longer pending.
     """
 
     def __init__(self) -> None:
@@ -74,7 +75,7 @@ class Unacknowledged:
 
     @contextmanager
     def noting(self, task_id: str) -> Iterator[None]:
-        """Add the task if the update in the block gets no answer."""
+        """Add the task if the update in the block gets no response."""
         try:
             yield
         except OrchestratorUnavailable:
@@ -87,7 +88,7 @@ class Unacknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to wait for a connection, for an answer, and for the answer to a result."""
+    """Seconds to wait for a connection, for a response, and for the response to a result."""
 
     connect: float = 5.0
     read: float = 30.0
@@ -125,10 +126,10 @@ class ConductorOrchestrator:
         return self._address
 
     def server(self) -> str:
-        """Return "Conductor" and its version.  Raises `OrchestratorUnavailable` if something else answers."""
+        """Return "Conductor" and its version.  Raises `OrchestratorUnavailable` if some other server responds."""
         step = f"find Conductor at {self._address}"
-        # Ask for a TaskDef that does not exist: only Conductor answers that in its own format.  The version proves
-        # nothing: it is plain text, which any server that answers every path would send.
+        # Ask for a TaskDef that does not exist: only Conductor rejects that in its own format.  The version proves
+        # nothing: it is plain text, which any server that responds on every path would send.
         if self.taskdef(_NO_TASKDEF) is not None:
             raise OrchestratorUnavailable(
                 f"cannot {step}: what answers there knows a TaskDef {_NO_TASKDEF!r}, so it is not Conductor; "
@@ -196,7 +197,10 @@ class ConductorOrchestrator:
         return left_behind or attempt.task_id in self._unacknowledged
 
     def log(self, attempt: Attempt, lines: Sequence[str]) -> None:
-        """Append lines to the task's log, in entries of at most `MAX_LOG_CHARS`.  Only a longer line is truncated."""
+        """Append lines to the task's log, in entries of at most `MAX_LOG_CHARS`.
+
+        A line is truncated only if it exceeds that limit by itself.
+        """
         path = f"/tasks/{wire.segment(attempt.task_id)}/log"
         for text in wire.log_entries(lines, MAX_LOG_CHARS):
             self._api.post_text(f"write the log of task {attempt.task_id}", path, text)
@@ -239,7 +243,7 @@ class ConductorOrchestrator:
         answer = self._api.call(
             step, wire.Request("PUT", "/metadata/workflow", body=[dict(definition)]), repeat=True
         )
-        # The call always succeeds as a whole; its answer lists the definitions that were rejected.
+        # The call always succeeds as a whole; its response lists the definitions that were rejected.
         errors = wire.read(step, answer, lambda found: found.get("bulkErrorResults") or {})
         if errors:
             raise OrchestratorRefused(f"cannot {step}: {'; '.join(map(str, errors.values()))}")
@@ -293,7 +297,7 @@ class ConductorOrchestrator:
         The call is never retried, because a second call would find the workflow running.
         """
         step = f"resume the workflow {workflow_id}"
-        # The server answers 404 for a running workflow and 409 if nothing is left to do; neither makes a useful error.
+        # The server returns 404 for a running workflow and 409 if nothing is left to do; neither makes a useful error.
         state = self.workflow(workflow_id)
         if state.running or state.status == "COMPLETED":
             raise OrchestratorRefused(f"cannot {step}: it is {state.status}")

@@ -1,7 +1,7 @@
 """Converts between Conductor's JSON and the port's values.  No I/O.
 
-An answer without the fields that Conductor always sends comes from something else (a proxy, the web UI, a wrong path in
-CONDUCTOR_SERVER_URL).  It says nothing about the call, so reading it raises `OrchestratorUnavailable`.
+A response without the fields that Conductor always sends comes from something else (a proxy, the web UI, a wrong path
+in CONDUCTOR_SERVER_URL).  It says nothing about the call, so reading it raises `OrchestratorUnavailable`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Request:
 
 
 def read(step: str, answer: object, parse: Callable[[Any], T]) -> T:
-    """Return `parse(answer)`.  Raises `OrchestratorUnavailable` with an excerpt if the answer is not Conductor's."""
+    """Parse a response.  If it is not Conductor's, raises `OrchestratorUnavailable` with an excerpt."""
     try:
         return parse(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -58,7 +58,7 @@ def segment(name: str) -> str:
 
 
 def json_object(answer: Any) -> dict[str, Any]:
-    """Parse an answer that must be a JSON object."""
+    """Parse a response that must be a JSON object."""
     return {**answer}
 
 
@@ -148,7 +148,7 @@ def _bounded(line: str, most_chars: int) -> str:
 
 
 def log_lines(answer: Any) -> list[LogLine]:
-    """Parse the lines of a task's log, oldest first.  For an unknown task, the server sends an empty answer."""
+    """Parse the lines of a task's log, oldest first.  For an unknown task, the server sends an empty response."""
     return [
         LogLine(entry["createdTime"] / 1000, line)
         for entry in sorted(answer or (), key=lambda entry: int(entry["createdTime"]))
@@ -157,7 +157,7 @@ def log_lines(answer: Any) -> list[LogLine]:
 
 
 def result(attempt: Attempt, outcome: Outcome, worker_id: str) -> dict[str, Any]:
-    """Return the update that ends a task."""
+    """Return the update that ends a task with this outcome."""
     body: dict[str, Any] = {
         "workflowInstanceId": attempt.workflow_instance_id,
         "taskId": attempt.task_id,

@@ -1,7 +1,7 @@
 """Builds workflows with the official client's classes, and converts them to JSON.
 
-Nothing here talks to a server, and no other Perago module imports the client.  The client's workflow needs an executor,
-which holds a connection, only to register and start itself.  Perago does both itself, so the executor is None.
+Nothing here talks to a server, and no other Perago module imports the client.  The client's workflow needs an executor
+with a connection only to register and start itself.  Perago does both without the client, so the executor is None.
 
 For a fork that is written as a list, and for a workflow inside a workflow, the client generates a name with a random part
 that is new in every process.  In the JSON, numbers replace these parts, so that the same source always produces the same
@@ -76,7 +76,7 @@ def new_workflow(
     owner_email: str | None = None,
     description: str | None = None,
 ) -> ConductorWorkflow:
-    """Return an empty workflow object of the official client.  It needs no server.  Add steps with `>>`."""
+    """Return an empty workflow, built with the official client's class.  No server is needed.  Add steps with `>>`."""
     made = ConductorWorkflow(executor=None, name=name, version=version, description=description)
     return made if owner_email is None else made.owner_email(owner_email)
 

@@ -4,8 +4,8 @@
     "run ${ref.output.n} ok"    text; values are written as Java writes them (null, true, 1.5, {a=1}, [1, b])
     "$${ref}"                   the text "${ref}"
 
-The grammar is in `workflow/model/expressions.py`.  An expression outside it is rejected when the workflow is registered;
-its meaning is never guessed at run time.
+The grammar is in `workflow/model/expressions.py`.  An expression that does not follow it is rejected when the workflow
+is registered; its meaning is never guessed at run time.
 """
 
 from __future__ import annotations

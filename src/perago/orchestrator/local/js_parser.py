@@ -5,8 +5,8 @@
     (function () { if ($.n > 3) { return 'big'; } return 'small'; })()
 
 Supported: literals, `$`, members, arithmetic, comparison, logic, `?:`, `if`/`else`, and an immediately invoked
-function.  `$` is the only name, so a script cannot access anything else.  Anything else raises `UnsupportedScript`,
-which names the token and its line.
+function.  `$` is the only name, so a script cannot access anything but its input.  Any other syntax raises
+`UnsupportedScript`, which names the token and its line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class UnsupportedScript(ValueError):
 
 
 class Undefined:
-    """JavaScript's undefined."""
+    """The JavaScript value `undefined`."""
 
     def __repr__(self) -> str:
         return "undefined"
@@ -72,7 +72,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A sequence of statements, whose value is that of the last one."""
+    """A sequence of statements.  Its value is that of the last statement."""
 
     statements: Sequence[Node]
 

@@ -1,7 +1,7 @@
 """The embedded orchestrator: Conductor's workflows on one machine, in one SQLite file, without a server.
 
 It follows the port's rules, and for everything it supports it behaves like Conductor, task by task
-(docs/embedded-orchestrator.md).  Nothing runs in the background: time-outs are applied by the next call, using the
+(docs/embedded-orchestrator.md).  Nothing runs in the background: timeouts are applied by the next call, using the
 clock that was passed in.  Several processes and threads may use the same file.
 """
 
@@ -236,7 +236,10 @@ class LocalOrchestrator:
             return recording_of(connection, workflow_id, reference)
 
     def start_from(self, recorded: Recording, branches: Branches) -> str:
-        """Start a new workflow at the recording's step, on other branches, and return the new workflow's id."""
+        """Start a new workflow at the recording's step, and return its id.
+
+        `branches` replaces the branches that the recorded workflow worked on.
+        """
         with self._store.writing() as connection:
             return start_from(connection, recorded, branches, self._env())
 
@@ -279,7 +282,7 @@ class LocalOrchestrator:
     # Time.
 
     def tick(self) -> None:
-        """Apply every time-out that is due."""
+        """Apply every timeout that is due."""
         now = self._clock()
         with self._store.reading() as connection:
             due = due_runs(connection, now)
@@ -332,7 +335,7 @@ class LocalOrchestrator:
             return take(connection, name, worker_id=worker_id, count=count, now=self._clock())
 
     def _expire_lease(self, task_id: str) -> None:
-        """Apply the task's time-out if it is due."""
+        """Apply the task's timeout if it is due."""
         with self._store.reading() as connection:
             row = connection.execute(
                 "SELECT run_id FROM task WHERE id = ? AND deadline <= ?", (task_id, self._clock())

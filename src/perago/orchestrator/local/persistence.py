@@ -170,7 +170,7 @@ def save_task(connection: sqlite3.Connection, task: Task, rules: TaskRules) -> N
 
 
 def due_runs(connection: sqlite3.Connection, now: float) -> list[str]:
-    """Return the ids of the runs in which a time-out is due."""
+    """Return the ids of the runs in which a timeout is due."""
     rows = connection.execute(
         "SELECT run_id FROM task WHERE deadline <= :now UNION SELECT id FROM run WHERE deadline <= :now",
         {"now": now},

@@ -7,13 +7,14 @@ Resuming works like Conductor's `retry`:
     a JOIN or DO_WHILE                the same task, in progress again
     anything else                     unchanged
 
-Unlike Conductor, resuming restarts a step's total time-out, and evaluates a failed SWITCH again.  (Conductor treats the
-SWITCH as done and skips its cases, and the total time continues to run while nothing is executed.)
+Unlike Conductor, resuming restarts a step's total timeout, and evaluates a failed SWITCH again.  (Conductor treats the
+SWITCH as done and skips its cases, and the total timeout keeps running while nothing is executed.)
 
-To start at a step, `start_from` copies the tasks before it, with their results, into a new run, whose expressions read
-the recorded outputs.  The step itself and all later steps run again.  The `workspace` of every task is redirected to
-the new run's branches, but the recording is not changed.  Everything before the step must be over on every path, so a
-step inside a fork or a loop is rejected, and the error names the fork or loop to start from instead.
+To start at a step, `start_from` copies the tasks before it, with their results, into a new run.  Expressions in the new
+run read these recorded outputs.  The step itself and all later steps run again.  The `workspace` of every task is
+redirected to the new run's branches, but the recording is not changed.  All steps before the chosen one must have
+finished on every path.  So a step inside a fork or a loop is rejected; the error names the fork or loop to start from
+instead.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def retry_run(run: Run, env: Env) -> None:
 def replace_orphans(run: Run, reason: str, env: Env) -> None:
     """Time out the tasks that a dead process was running, and retry each of them at once.
 
-    An interrupted attempt says nothing about the task, so it is retried whatever the limit on retries, and cannot end
-    the workflow.
+    An interrupted attempt says nothing about the task, so it is retried regardless of the retry limit, and
+    cannot end the workflow.
     """
     for task in [task for task in run.tasks if task.status == IN_PROGRESS and not is_system(task)]:
         task.end("TIMED_OUT", env.now, reason)
@@ -73,7 +74,7 @@ def replace_orphans(run: Run, reason: str, env: Env) -> None:
 
 
 def _unsuccessful(run: Run) -> list[Task]:
-    """Return, in order, the last task for each reference if that task was unsuccessful."""
+    """Return the last task of each reference, but only if it was unsuccessful.  Keeps the order."""
     latest = {task.reference: task for task in run.tasks}
     return [task for task in latest.values() if task.status in _UNSUCCESSFUL]
 

@@ -80,7 +80,7 @@ class Task:
 
 @dataclass(slots=True)
 class Run:
-    """A started workflow: its definition as of the start, the rules from its TaskDefs, and its tasks in order."""
+    """A started workflow: its definition when it started, the rules from its TaskDefs, and its tasks in order."""
 
     id: str
     definition: WorkflowDefinition
@@ -95,12 +95,12 @@ class Run:
     retried_at: float | None = None
     """The last time at which the run was resumed after it had ended."""
     branches: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """The branches that tasks get instead of those named in the workflow, by repository and by the original branch."""
+    """The branches that tasks use instead of the original ones, keyed by repository and then by original branch."""
     changed: bool = True
 
     @property
     def clock_start(self) -> float:
-        """The time from which the workflow's own time-out is counted."""
+        """The time from which the workflow's own timeout is counted."""
         return self.retried_at or self.created
 
     def latest(self, reference: str) -> Task | None:

@@ -71,7 +71,7 @@ def schedule_simple(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step
 
 
 def schedule_switch(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
-    """Choose the case, and start its first step."""
+    """Choose the case of a SWITCH, and start the first step of that case."""
     task.input = resolve(step.inputs, run.scope())
     try:
         chosen = java_text(_evaluate(step, task.input))
@@ -95,13 +95,13 @@ def schedule_fork(run: Run, step: Step, task: Task, env: Env) -> Sequence[Step]:
 
 
 def schedule_join(_run: Run, step: Step, task: Task, _env: Env) -> Sequence[Step]:
-    """Record the tasks to wait for."""
+    """Record the tasks that the JOIN has to wait for."""
     task.input = {"joinOn": list(step.join_on)}
     return ()
 
 
 def schedule_loop(run: Run, step: Step, task: Task, _env: Env) -> Sequence[Step]:
-    """Resolve the input.  The loop's body starts when the loop is evaluated."""
+    """Resolve the loop's input.  The body starts later, when the loop is evaluated."""
     task.input = task_input(run, step, task.id)
     return ()
 
@@ -132,13 +132,13 @@ CHANGED = Evaluation(changed=True)
 
 
 def evaluate_switch(_run: Run, task: Task, env: Env) -> Evaluation:
-    """Complete the task, whose case was chosen when it was scheduled."""
+    """Complete the SWITCH.  Its case was already chosen when it was scheduled."""
     task.end("COMPLETED", env.now)
     return CHANGED
 
 
 def evaluate_join(run: Run, task: Task, env: Env) -> Evaluation:
-    """Copy the outputs available so far, and end the JOIN when all its tasks are over."""
+    """Copy the outputs available so far, and end the JOIN when all the tasks that it waits for have finished."""
     wanted = list(task.input["joinOn"])
     if task.iteration:
         wanted = [in_iteration(reference, task.iteration) for reference in wanted]
@@ -219,7 +219,7 @@ def _condition_input(run: Run, loop: Task, step: Step) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """The functions for one step type."""
+    """The functions that schedule and evaluate tasks of one step type."""
 
     schedule: Callable[[Run, Step, Task, Env], Sequence[Step]]
     """Sets the task's input, ends the task if it completes at once, and returns the steps that start with it."""

@@ -170,7 +170,7 @@ class Store:
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:
-    """Open a file for reading.  If permissions rule out everything else, treat the file as immutable."""
+    """Open a file for reading.  If permissions allow no other mode, treat the file as immutable."""
     for mode in ("mode=rw", "mode=ro", "mode=ro&immutable=1"):
         connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?{mode}",

@@ -1,4 +1,4 @@
-"""The rules in a TaskDef: its parsed fields, the delay before a retry, and time-outs.
+"""The rules in a TaskDef: its parsed fields, the delay before a retry, and timeouts.
 
 Conductor's formulas for the delay, with d = retryDelaySeconds and n = the number of retries so far:
 
@@ -7,7 +7,7 @@ Conductor's formulas for the delay, with d = retryDelaySeconds and n = the numbe
     EXPONENTIAL_BACKOFF    d * 2^n
     then                   at most maxRetryDelaySeconds, plus 0 to backoffJitterMs at random
 
-A task has four time-outs.  The response time-out always ends the attempt as TIMED_OUT.  The other three follow
+A task has four timeouts.  The response timeout always ends the attempt as TIMED_OUT.  The other three follow
 `timeoutPolicy`, and do nothing if it is ALERT_ONLY.
 """
 
@@ -128,7 +128,7 @@ def _contradictions(rules: TaskRules) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class TimeOut:
-    """A time-out that a task has reached.  `ends_workflow` depends on the TaskDef's policy."""
+    """A timeout that has expired for a task.  `ends_workflow` depends on the TaskDef's policy."""
 
     reason: str
     ends_workflow: bool = False
@@ -140,7 +140,7 @@ def deadline(task: Task, rules: TaskRules) -> float | None:
 
 
 def timed_out(task: Task, rules: TaskRules, now: float) -> TimeOut | None:
-    """Return the first time-out that is due, in Conductor's order, or None."""
+    """Return the first timeout that is due, in the order that Conductor uses, or None if none is due."""
     for due, describe in _limits(task, rules):
         if now >= due:
             return describe(now)
@@ -148,7 +148,7 @@ def timed_out(task: Task, rules: TaskRules, now: float) -> TimeOut | None:
 
 
 def total_time_is_up(task: Task, rules: TaskRules, now: float) -> bool:
-    """Return whether the total time for all attempts of the step is used up, so that no retry may follow."""
+    """Return whether the total timeout for all attempts of the step has expired, so that no retry may follow."""
     total = rules.total_timeout_seconds
     return total > 0 and now - task.first_scheduled >= total
 

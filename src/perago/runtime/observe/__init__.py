@@ -1,1 +1,1 @@
-"""Observing a worker: logs, events, metrics, health."""
+"""Observability of a worker: logs, events, metrics and health."""

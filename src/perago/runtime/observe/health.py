@@ -1,8 +1,8 @@
 """The worker's health, as `/healthz` shows it.
 
 `HealthState` records when each part was last alive, and `check` turns that into a verdict with reasons.  Polling is
-alive while polls are answered, and while it is paused because no slot is free.  A failed poll is not a sign of life: a
-worker that cannot reach its server is unhealthy.
+alive while the server responds to polls, and while it is paused because no slot is free.  A failed poll is not a sign
+of life: a worker that cannot reach its server is unhealthy.
 
 In addition, parts set health problems, and clear them when they are over:
 
@@ -29,7 +29,7 @@ UNHEALTHY_AFTER_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Seconds without a sign of life after which a part is considered stalled."""
+    """Seconds without a sign of life after which a part of the worker is considered stalled."""
 
     poll: float = 60.0
     supervisor: float = 30.0
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The verdict. `reasons` contains one sentence per problem."""
+    """The verdict on a worker's health. `reasons` contains one sentence per problem."""
 
     reasons: tuple[str, ...]
     poll_age: dict[str, float]
@@ -51,7 +51,7 @@ class Health:
 
 
 class HealthState:
-    """The last sign of life of each part, and the problems that parts have set. Thread-safe.
+    """The last sign of life of each part of the worker, and the problems that they have set. Thread-safe.
 
     `mask` hides secrets in reasons, because `/healthz` is public.
     """
@@ -73,7 +73,7 @@ class HealthState:
         self._problems: dict[tuple[Part, str], str] = {}
 
     def note_poll(self, task: str) -> None:
-        """Record that a poll for the task was answered, or that polling is paused because no slot is free."""
+        """Record that a poll for the task got a response, or that polling is paused because no slot is free."""
         with self._lock:
             self._polled[task] = self._clock()
 
@@ -83,7 +83,7 @@ class HealthState:
             self._beat = self._clock()
 
     def set_in_flight(self, count: int) -> None:
-        """Set the number of attempts in flight: polled, and without an accepted result yet."""
+        """Set the number of attempts in flight: those that were polled and have no accepted result yet."""
         with self._lock:
             self._in_flight = count
 
@@ -93,12 +93,12 @@ class HealthState:
             self._problems[part, key] = self._mask(reason)
 
     def clear_problem(self, part: Part, key: str = "") -> None:
-        """Clear the problem."""
+        """Clear the problem that was set for this part and key."""
         with self._lock:
             self._problems.pop((part, key), None)
 
     def problems(self) -> list[tuple[Part, str]]:
-        """Return the part and the reason of each current problem."""
+        """Return each current problem as a pair: the part that has it, and the reason."""
         with self._lock:
             return [(part, reason) for (part, _), reason in self._problems.items()]
 
@@ -109,7 +109,7 @@ class HealthState:
             return {task: now - then for task, then in self._polled.items()}
 
     def in_flight_count(self) -> int:
-        """Return the number of attempts in flight: polled, and without an accepted result yet."""
+        """Return the number of attempts in flight: those that were polled and have no accepted result yet."""
         with self._lock:
             return self._in_flight
 

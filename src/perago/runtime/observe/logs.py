@@ -37,13 +37,13 @@ from perago.settings import Settings
 _CHATTY = ("httpx", "httpcore", "urllib3", "conductor", "py4j", "opentelemetry")
 _OURS = ("perago", *_CHATTY)
 _PID = re.compile(r"\[\d+\] ")
-"""Prefix that Conductor's client puts before its logger names."""
+"""Matches the prefix that Conductor's client puts before its logger names."""
 
 _FILE = re.compile(r"^perago_file_[0-9a-f]{12}_")
-"""Module name prefix of files passed on the command line (`declare/discovery.py`)."""
+"""Matches the module name prefix for files passed on the command line (`declare/discovery.py`)."""
 
 HAS_EVENT = "has_event"
-"""Attribute of records that are also published as an event."""
+"""Name of the attribute that marks log records that are also published as events."""
 FILE_BYTES = 20 * 1024 * 1024
 FILE_COUNT = 5
 
@@ -53,7 +53,7 @@ _everywhere: Fields = {}
 
 
 def chatty() -> tuple[str, ...]:
-    """Return the names of loggers that log too much at INFO: every request with its URL, or their own import."""
+    """Return the names of loggers that are too verbose at INFO: they log every request's URL, or their own import."""
     return (*_CHATTY, f"[{os.getpid()}] conductor")
 
 
@@ -67,7 +67,7 @@ class BodyLogs(logging.Handler):
         self.setFormatter(_UserFormatter("%(levelname)s %(name)s: %(message)s"))
 
     def takes(self, record: logging.LogRecord) -> bool:
-        """Return whether the record was logged by a body."""
+        """Return whether the record was logged by a body and so belongs to the attempt's output."""
         return _PID.sub("", record.name).partition(".")[0] not in _OURS and self._running()
 
     def is_shown(self, record: logging.LogRecord) -> bool:
@@ -196,11 +196,12 @@ def logging_to(
 ) -> Iterator[Masker]:
     """Log according to the settings while the block runs.
 
-    `name` is the name of this process's file under the log root.
+    `name` is the name of this process's file under the log root.  It must differ between processes, because a file that
+    two processes rotate loses lines.
 
-    Two processes need two names, because a file that two processes rotate loses lines.  Log lines from task bodies go to
-    `bodies` instead of the log, whatever the log's level.  `kept` is an additional handler, with its own level, for a caller
-    that listens to events.  Records that are also published as events (`HAS_EVENT`) are then left out of the stream.
+    Log lines from task bodies go to `bodies` instead of the log, whatever the log's level.  `kept` is an additional
+    handler, with its own level, for a caller that listens to events.  Records that are also published as events
+    (`HAS_EVENT`) are then left out of the stream.
     """
     mask = Masker(secrets_of(settings))
     shown = logging.StreamHandler(stream or sys.stderr)

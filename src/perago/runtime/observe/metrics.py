@@ -1,4 +1,4 @@
-"""All metrics of the worker, defined in one place, based on OpenTelemetry.
+"""All worker metrics, defined in one place and based on OpenTelemetry.
 
     name                          kind        unit   labels
     perago.attempts               counter            task, outcome (ENDINGS)
@@ -73,7 +73,7 @@ def ending_of(outcome: Outcome, *, accepted: bool, refused: bool = False) -> End
 
 
 class NoMetrics:
-    """Records nothing."""
+    """Metrics that record nothing.  Used if no exporter is configured."""
 
     def attempt_ended(self, task: str, ending: Ending) -> None:
         """Count an attempt that ended."""
@@ -94,7 +94,7 @@ class NoMetrics:
         """Count a lease that could not be extended."""
 
     def send_failed(self, task: str) -> None:
-        """Count a result that was sent but not answered."""
+        """Count a result that was sent without getting a response."""
 
     def outbox_failed(self, task: str) -> None:
         """Count a result that could not be written to the outbox."""
@@ -169,7 +169,7 @@ class OtelMetrics(NoMetrics):
         self._leases.add(1, {"task": task})
 
     def send_failed(self, task: str) -> None:
-        """Count a result that was sent but not answered."""
+        """Count a result that was sent without getting a response."""
         self._sends.add(1, {"task": task})
 
     def outbox_failed(self, task: str) -> None:

@@ -6,7 +6,7 @@ signature of a presigned URL, without which the URL is useless, by its parameter
 is split by a line break, or encoded as part of something longer.
 
 Printed output, reasons, and the names of objects and steps are sanitized as follows, so that they cannot move the cursor,
-clear the screen, rename the window, make the terminal answer or beep, or hide earlier text:
+clear the screen, rename the window, make the terminal reply or beep, or hide earlier text:
 
     in the text                                           shown
     newline, tab                                          as they are; \n and \t by `one_line`
@@ -37,7 +37,7 @@ _SECRET_KEY = re.compile("secret|password|token", re.IGNORECASE)
 
 
 class Masker:
-    """Hides known secrets in a text, including their forms in a URL, in JSON or in a repr."""
+    """Masks known secrets in text, including their URL-quoted, JSON-escaped and repr forms."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         known = {form for secret in secrets if secret for form in _forms(secret)}
@@ -66,7 +66,7 @@ def secrets_of(settings: Settings) -> frozenset[str]:
 
 
 def _forms(secret: str) -> set[str]:
-    """Return the forms of a secret: plain, quoted for a URL in the usual ways, escaped for JSON or a repr."""
+    """Return the forms of a secret: plain, quoted for a URL in the usual ways, and escaped for JSON or a repr."""
     quoted = {quote(secret), quote(secret, safe=""), quote_plus(secret)}
     lower = {re.sub("%..", lambda triplet: triplet[0].lower(), form) for form in quoted}
     return {secret, *quoted, *lower, json.dumps(secret)[1:-1], repr(secret)[1:-1]}

@@ -1,6 +1,6 @@
 """Serves `/healthz` and `/metrics` on a port, using only the standard library.
 
-Requests are answered from state in memory, never by calling a server, so a slow server cannot slow down the probe.
+Responses are built from state in memory, never by calling a server, so a slow server cannot delay a health probe.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REQUEST_SECONDS = 10.0
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parse PORT or HOST:PORT. Without a host, only this machine is served."""
+    """Parse PORT or HOST:PORT. Without a host, the server is reachable only from this machine."""
     host, _, port = text.strip().rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise RuntimeConfigError(f"--http {text!r} is not PORT or HOST:PORT, such as 8080 or 0.0.0.0:8080")
@@ -63,7 +63,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore clients that have disconnected."""
+        """Ignore an error in handling a request: the client has usually disconnected."""
 
 
 def _handler(health: Callable[[], Health], metrics: Callable[[], bytes]) -> type[BaseHTTPRequestHandler]:

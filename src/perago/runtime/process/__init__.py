@@ -1,1 +1,1 @@
-"""The current process: its setup, and restoring its state after a body has run."""
+"""Sets up the current process, and restores its state after a body has run."""

@@ -1,8 +1,8 @@
 """Finds what user code leaves behind in its executor, and decides whether the executor may run another attempt.
 
-It may not do so if user code has changed the process in a way that cannot be undone, or has left a thread or a program
-running.  Daemon threads, idle pool threads, py4j's threads, Java, and the processes of Python's own pools do not
-matter: they wait for work from a library, and restarting them for every attempt would cost more.
+An executor is not reused if user code has changed its process in a way that cannot be undone, or has left a thread or a
+program running.  Daemon threads, idle pool threads, py4j's threads, Java, and the processes of Python's own pools do
+not matter: they wait for work from a library, and restarting them for every attempt would cost more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POOLED = ("multiprocessing", "loky")
 
 
 class ProcessLeaks:
-    """Watches the user code of one execution."""
+    """Records what the user code of one execution changes for good or leaves running in the process."""
 
     def __init__(self) -> None:
         self._unrestored: list[str] = []
@@ -37,7 +37,7 @@ class ProcessLeaks:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Run user code in this block, then restore the process and record the code's new threads and programs."""
+        """Run user code in this block, then restore the process and record the threads and programs that it started."""
         threads, programs = set(threading.enumerate()), children()
         try:
             with preserving_process_state(self._unrestored.append):
@@ -49,7 +49,7 @@ class ProcessLeaks:
             reap_now(started)
 
     def unusable_reason(self) -> str:
-        """Return why this process should not run another attempt, or ""."""
+        """Return why this process should not run another attempt, or "" if it may."""
         try:
             return "; ".join(self._reasons())
         except Exception as error:

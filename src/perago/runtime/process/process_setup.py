@@ -8,8 +8,8 @@ Only processes that Perago did not start are reaped.  An executor's exit status 
 that multiprocessing knows about is left alone.  A dead child must also have been seen twice, because multiprocessing
 registers a new child slightly after it starts.
 
-Only the first line of a program calls `mark_main_program`.  A notebook, a test runner or any other process that imports
-Perago has threads and files that a fork would inherit.
+`mark_main_program` is called only on the first line of one of Perago's own programs.  A notebook, a test runner or any
+other process that imports Perago may have threads and files that a fork would inherit.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def mark_main_program() -> None:
 
 
 def may_fork() -> bool:
-    """Return whether a fork would be as good as a new process.
+    """Return whether it is safe to fork instead of starting a new process.
 
-    That is the case on Linux, in one of Perago's programs, as long as it has only one thread.
+    It is safe on Linux, if this process is one of Perago's programs and has only one thread.
     """
     try:
         # Libraries may have threads that Python does not know about.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 _LONG_AGO = 10**18
 _results: dict[int, bool] = {}
-"""Probe results by device."""
+"""Results of the probes so far, keyed by device."""
 
 
 def mapped_writes_show(folder: Path) -> bool:

@@ -1,8 +1,8 @@
-"""The root folder, which holds embedded servers, runs and workdirs: its lock, and the processes that own parts of it.
+"""The root folder for embedded servers, runs and workdirs: its lock, and the processes that own parts of it.
 
-A process is identified by its pid and start time, since a pid alone may be reused.  Only one supervisor can hold a
-root, using a lock that the system releases when the holder dies.  A folder that belongs to a process is removed after
-the process has died, when the next such folder is created.
+A process is identified by its pid and start time, since a pid alone may be reused.  Only one supervisor at a time can
+hold a root's lock, and the system releases the lock when its holder dies.  The folders of dead processes are removed
+when another process creates its own.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def new_execution_id() -> str:
 
 @contextmanager
 def locked_root(root: Path) -> Iterator[None]:
-    """Lock the root while the block runs. Raises `RuntimeConfigError`, naming the holder, if it is locked."""
+    """Lock the root while the block runs. Raises `RuntimeConfigError`, naming the holder, if it is already locked."""
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -143,7 +143,7 @@ def locked_root(root: Path) -> Iterator[None]:
 def make_root(root: Path) -> None:
     """Create the root if it is missing, and have git ignore all of it.
 
-    An existing folder is left as it is: it may be a user's project.  Errors are ignored: they recur, and are reported,
+    An existing folder is left unchanged: it may be a user's project.  Errors are ignored: they recur, and are reported,
     when something is written to the root.
     """
     with contextlib.suppress(OSError):

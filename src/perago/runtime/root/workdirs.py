@@ -1,7 +1,8 @@
 """Creates and removes workdirs, and removes any other folder, whatever a body did in it.
 
 A workdir has its working name only while it is complete: it is created under another name, with its marker in it, and
-renamed again before it is emptied.  Whenever the process is killed, the name shows what may be done with the folder.
+renamed again before it is emptied.  No matter when the process is killed, the name shows what may be done with the
+folder.
 
 A folder is removed as follows:
 - Folders that their owner has no permission to change are made accessible first.
@@ -29,7 +30,7 @@ from perago.protocol.names import WorkdirName
 from perago.protocol.paths import MARKER
 
 PAUSES = (0.01, 0.05, 0.2, 0.5)
-"""Seconds between tries to remove a folder that a process may still be writing to."""
+"""Delays, in seconds, between tries to remove a folder that a process may still be writing to."""
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_EMPTY = {errno.ENOTEMPTY, errno.EEXIST}
@@ -65,7 +66,7 @@ def _remove(path: Path, last: str) -> None:
 
 
 class _FolderEmptier:
-    """A single pass at emptying a folder, which keeps the top-level entry named `keep`."""
+    """Makes one pass at emptying a folder.  The top-level entry named `keep` is not removed."""
 
     def __init__(self, top: int, keep: str) -> None:
         self._top = top
@@ -139,7 +140,7 @@ def make_workdir(root: Path, name: WorkdirName, marker: str) -> None:
 
 
 def remove_workdir(root: Path, name: WorkdirName) -> None:
-    """Remove an execution's workdir, whichever of its names it has now."""
+    """Remove an execution's workdir, under whichever of its names it exists now."""
     remove_tree(root / name.making)
     put_away(root / name.working, root / name.removing)
 

@@ -9,10 +9,11 @@
 A claim is removed only after a barrier, and only if no staging branch of its task is kept: a dead attempt's publish request
 may be in flight for as long as its claim exists.
 
-There are three steps, in this order.  `find_leftovers` lists branches and tags.  Only then are orchestrators opened, so that
-each already knows the attempts whose branches were listed.  `judge` asks about all attempts before anything is removed: if
-an orchestrator cannot answer, everything is kept.  `remove` comes last, and may run much later: a branch name contains the
-execution's id or the time at which its task was scheduled, so an attempt that is over never creates that branch again.
+There are three steps, in this order.  First, `find_leftovers` lists branches and tags.  Orchestrators are opened after
+that, so that each already knows the attempts whose branches were listed.  Then `judge` looks up all attempts before
+anything is removed: if a lookup fails, everything is kept.  `remove` comes last, and may run much later: a branch name
+contains the execution's id or the time at which its task was scheduled, so an attempt that is over never creates that
+branch again.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Leftover:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision about a leftover, with its reason."""
+    """The decision whether to remove a leftover, with the reason."""
 
     leftover: Leftover
     goes: bool
@@ -82,7 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The orchestrators to ask.  `complete` is True if no other orchestrator can own a branch in this lake."""
+    """The orchestrators that may own branches.  `complete` is True if no other one can own a branch in this lake."""
 
     orchestrators: Sequence[AttemptReader]
     complete: bool
@@ -91,7 +92,7 @@ class Owners:
         """Return the status of the owner's task.
 
         If no orchestrator knows the task, returns "not found" if `complete` is True, and None otherwise.  Raises
-        `OrchestratorUnavailable` if an orchestrator cannot answer.
+        `OrchestratorUnavailable` if the lookup fails.
         """
         # A slug replaces an id that cannot be part of a branch name; no orchestrator knows a task by its slug.
         if owner.task_id.startswith("_"):
@@ -164,14 +165,14 @@ def remove(lake: PublishingLake, verdicts: Iterable[Verdict]) -> Iterator[tuple[
 
 
 class _Barriers:
-    """Sends one barrier for each branch named by a claim, and remembers its error, if any."""
+    """Sends at most one barrier to each branch that claims name, and remembers the error, if any."""
 
     def __init__(self, lake: PublishingLake) -> None:
         self._lake = lake
         self._errors: dict[tuple[str, str], LakeError | None] = {}
 
     def error_for(self, claim: Leftover) -> LakeError | None:
-        """Return the error that requires the claim to be kept, or None if it may be removed."""
+        """Send the barrier for a claim if necessary.  Returns the error if the claim must be kept, or None."""
         try:
             # Claims from old Perago versions do not name a branch.  They are old enough not to need a barrier.
             target = target_of_claim(self._lake, claim.repository, claim.name, unnamed=None)

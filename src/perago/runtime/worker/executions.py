@@ -1,4 +1,4 @@
-"""Attempts in flight.  From its poll to its end, each one is an execution with a lease, a task log and events.
+"""Tracks the attempts in flight.  Each one is an execution, with a lease, a task log and events from poll to end.
 
 The task log of every execution ends with the user traceback, if any, and the record that `perago show` reads:
 
@@ -53,7 +53,7 @@ class Execution:
     result: ExecutionResult | None = None
     died: bool = False
     ending: str = ""
-    """The status for the record, if the executor could not report a result."""
+    """The final status for the execution's record, set if the executor could not report a result."""
     started: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     """Duration of each step, measured by the supervisor."""
@@ -82,7 +82,7 @@ class Execution:
 
 
 class Executions:
-    """The executions in flight: polled, and without an accepted result yet."""
+    """The executions in flight: those that were polled and have no accepted result yet."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Executions:
         return len(self._executions)
 
     def admit(self, assignment: Assignment) -> Execution:
-        """Begin an execution of a polled attempt under a new id, and extend its lease from now on."""
+        """Begin an execution of a polled attempt under a new id.  Its lease is extended from now on."""
         execution = Execution(new_execution_id(), assignment)
         self._executions[execution.id] = execution
         self._task_logs.begin(execution.id, assignment.attempt)
@@ -141,11 +141,11 @@ class Executions:
         return self._executions.pop(execution_id, None)
 
     def let_go(self, execution_id: str) -> None:
-        """Stop extending the lease of an execution that stays in flight."""
+        """Stop extending an execution's lease, although the execution stays in flight."""
         self._leases.let_go(execution_id)
 
     def keep_lease(self, execution_id: str, attempt: Attempt) -> None:
-        """Extend the lease of an attempt until `end` or `let_go`."""
+        """Extend the lease of an attempt until `end` or `let_go` is called."""
         interval = lease_interval(self._tasks.get(attempt.task_name), attempt.response_timeout_seconds)
         self._leases.keep(execution_id, attempt, interval)
 
@@ -162,7 +162,10 @@ class Executions:
             execution.output_read.set()
 
     def finish_log(self, execution: Execution) -> None:
-        """Complete the task log.  Waits at most a few seconds for the output and for the server.  Thread-safe."""
+        """Complete an execution's task log.  Thread-safe.
+
+        Waits at most a few seconds, first for the rest of the output and then for the server.
+        """
         execution.output_read.wait(READ_SECONDS)
         self._end_log(execution, timeout=LOG_SECONDS)
 

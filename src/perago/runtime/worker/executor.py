@@ -1,7 +1,7 @@
 """The executor process: runs one attempt after another and reports to the supervisor over a pipe.
 
 - It has its own process group and dies with its supervisor: when the pipe closes, it kills the group and every other
-  process that bodies have started, whatever its session.  To find them all, it adopts orphaned descendants.
+  process that bodies have started, even in other sessions.  To find them all, it adopts orphaned descendants.
 - It ignores SIGINT and SIGTERM: terminals and service managers send them to every process, but the supervisor decides
   whether attempts finish.
 - The result of an execution is reported first.  Cleanup follows on a separate thread, possibly while the
@@ -66,13 +66,13 @@ OVERLAP_THREADS = 4
 """Number of threads for the concurrent parts of an attempt: revoking, claiming, determining the fence level."""
 
 EXIT_SECONDS = 10.0
-"""Time limit for Python's orderly exit."""
+"""Time limit in seconds for an orderly exit of the Python process."""
 
 _spawn = multiprocessing.get_context("spawn")
 
 
 def no_observer(_step: str) -> None:
-    """Ignore the step.  This is the default observer."""
+    """Do nothing when a step begins.  This is the default observer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _logging(
 
 
 def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> int:
-    """Load the tasks, connect to the servers and run attempts until `Stop`.  Returns the exit code."""
+    """Load the tasks, connect to the servers and run attempts until `Stop` arrives.  Returns the exit code."""
     with ExitStack() as opened:
         try:
             tasks = {task.name: task for task in load_tasks(spec.targets) if task.name in spec.tasks}
@@ -202,7 +202,7 @@ class _SupervisorPipe:
         return self._requests.get()
 
     def send(self, answer: Answer) -> None:
-        """Send an answer to the supervisor.  Thread-safe."""
+        """Send a message to the supervisor.  Thread-safe."""
         # Pickle before taking the lock: objects freed while pickling may log, which calls this method again.
         data = ForkingPickler.dumps(answer)
         try:
@@ -221,7 +221,7 @@ class _SupervisorPipe:
 
 
 class _AttemptLoop:
-    """Runs attempts, one at a time."""
+    """Runs the attempts that the supervisor requests, one at a time."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class _AttemptLoop:
         self._printer = printer
 
     def run(self) -> None:
-        """Run the requested attempts until `Stop`, then finish cleaning up."""
+        """Run the requested attempts until `Stop` arrives, then finish cleaning up."""
         with _Cleaner() as cleaner:
             while isinstance(request := self._supervisor.next(), Run):
                 self._run_attempt(request, cleaner)
@@ -293,7 +293,7 @@ class _Cleanup:
 
 
 class _Cleaner:
-    """Runs cleanups on a thread.  `put` blocks while too many of them are waiting."""
+    """Runs cleanups on a separate thread.  `put` blocks while too many of them are waiting."""
 
     def __init__(self) -> None:
         self._waiting: queue.Queue[_Cleanup | None] = queue.Queue(MOST_WAITING_CLEANUPS)

@@ -43,7 +43,7 @@ log = logging.getLogger("perago.dead_executor")
 supervisor_log = logging.getLogger("perago.supervisor")
 
 MOST_STARTS = 3
-"""Maximum number of times that an execution is handed out without beginning its first step."""
+"""Maximum number of times that an execution is handed to an executor without ever beginning its first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class DeadExecutorCleanup:
     lake: StagingLake
 
     def clean(self, execution: Execution, claim: Claim | None = None) -> None:
-        """Remove the workdir and the staging branches, and the `claim` if one is passed."""
+        """Remove an execution's workdir and staging branches, and its claim if one is passed."""
         self.remove_workdir(execution)
         self._drop_staging(execution)
         self.drop_claim(claim)
@@ -109,7 +109,7 @@ def _workspace_field(payload: Mapping[str, Any], field: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorExitHandler:
-    """Handles starts and exits of executors.  Puts executions that may be handed out again back into `waiting`."""
+    """Handles executor starts and exits.  Executions that may be handed out again are put back into `waiting`."""
 
     executions: Executions
     waiting: deque[Execution]
@@ -122,7 +122,7 @@ class ExecutorExitHandler:
     def on_start(self, slot: Slot, started: int | Exception) -> None:
         """Handle the start of a slot's executor.
 
-        `started` is how many executors the slot has started, or the error if it could not start one.
+        `started` is the number of executors that the slot has started so far, or the error if this start failed.
         """
         if isinstance(started, Exception):
             reason = describe(started)
@@ -132,7 +132,7 @@ class ExecutorExitHandler:
             self.event_publisher.publish(Event("restarted", text=f"executor {slot.number}"))
 
     def on_exit(self, slot: Slot, executor_exit: ExecutorExit, *, forced: bool) -> None:
-        """Handle the exit of a slot's executor.  A forced shutdown reports nothing to the orchestrator."""
+        """Handle the exit of a slot's executor.  During a forced shutdown, nothing is reported to the orchestrator."""
         by_itself, stale, running = slot.state != "leaving", slot.stopped_stale, slot.execution
         how = executor_exit.reason
         if running is not None and not executor_exit.complete:

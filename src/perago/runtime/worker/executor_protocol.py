@@ -1,8 +1,9 @@
 """The executor protocol: the messages between supervisor and executor, and the link that carries them.
 
-An executor is a process on this machine, reached over a pipe, or a process hosted elsewhere by an engine.  Messages are
-small frozen values.  The supervisor chooses the execution ids, so it knows the name of every workdir and branch that an
-executor may leave behind.  A link first passes on everything that its executor sent, then reports its exit, once.
+An executor is a process on this machine, reached over a pipe, or a process that an engine such as Spark hosts on
+another machine.  Messages are small frozen values.  The supervisor chooses the execution ids, so it knows the name of
+every workdir and branch that an executor may leave behind.  A link delivers everything that its executor sent, and then
+reports the executor's exit exactly once.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """To an executor: run this attempt under this execution id.
+    """Sent to an executor: run this attempt under this execution id.
 
-    `handouts` is how often the execution has been handed out, including this time.
+    `handouts` is the number of times that the execution has been handed out, including this one.
     """
 
     execution_id: str
@@ -33,24 +34,24 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """To an executor: finish cleaning up and exit."""
+    """Sent to an executor: finish cleaning up and exit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """From an executor: the tasks are loaded and the servers are connected."""
+    """Sent by an executor: its tasks are loaded, and it is connected to the servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartFailed:
-    """From an executor: it could not start, for the given reason, and is exiting."""
+    """Sent by an executor that is exiting because it could not start, for the given reason."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """From an executor: an execution has started a step."""
+    """Sent by an executor: an execution has started a step."""
 
     execution_id: str
     step: str
@@ -58,7 +59,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class BodyProgress:
-    """From an executor: a short text about the progress of a body."""
+    """Sent by an executor: a short message about a body's progress."""
 
     execution_id: str
     text: str
@@ -66,9 +67,9 @@ class BodyProgress:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """From an executor: an execution has ended.
+    """Sent by an executor: an execution has ended.
 
-    `unusable_reason` says why the executor must not run another one; it is empty if the executor may.
+    `unusable_reason` says why the executor must not run another execution; it is empty if the executor may do so.
     """
 
     execution_id: str
@@ -76,7 +77,10 @@ class Ended:
     unusable_reason: str = ""
 
     def is_last(self, done: int, most: int) -> bool:
-        """Return whether to replace the executor after `done` executions.  `most` is their limit; 0 means no limit."""
+        """Return whether to replace the executor after `done` executions.
+
+        `most` is the maximum number of executions; 0 means no limit.
+        """
         # Waiting does not free file descriptors, so replace the executor.
         return bool(
             self.unusable_reason or (most and done >= most) or self.result.worker_fault == "descriptors"
@@ -85,28 +89,28 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """From an executor: the staging branches and the workdir of an execution have been removed."""
+    """Sent by an executor: the staging branches and the workdir of an execution have been removed."""
 
     execution_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class CleanupFailed:
-    """From a link: the executor of an ended execution is gone and may have left staging branches behind."""
+    """Sent by a link: the executor of an ended execution is gone and may have left staging branches behind."""
 
     execution_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """From a link: the engine is running an execution again; how far the first run got is unknown."""
+    """Sent by a link: the engine is running an execution again, and it is not known how far the first run got."""
 
     execution_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """From an executor whose log the supervisor writes: one log record as text."""
+    """Sent by an executor whose log the supervisor writes: one log record, as text."""
 
     logger: str
     level: int
@@ -121,9 +125,10 @@ Answer = Ready | StartFailed | StepStarted | BodyProgress | Ended | Cleaned | Lo
 
 @dataclass(frozen=True, slots=True)
 class ExecutorExit:
-    """The end of an executor.
+    """The reason why an executor ended.
 
-    Unless `complete`, messages may have been lost, and the executor may have got further than its last message says.
+    If `complete` is False, messages may have been lost, and the executor may have got further than its last message
+    says.
     """
 
     reason: str
@@ -144,12 +149,12 @@ class Link(Protocol):
 
 
 class ExecutorFactory(Protocol):
-    """Starts executors of one kind."""
+    """Starts executors of one kind: processes on this machine, or processes hosted by an engine."""
 
     def start(self, number: int, inbox: Inbox, output: OutputListener) -> Link:
         """Start an executor for the slot with this number.
 
-        The executor's answers are posted as they arrive, and its exit last.
+        The executor's messages are posted to the inbox as they arrive, and its exit last.
 
         Raises if the machine is out of resources; nothing is left behind in that case.
         """

@@ -2,7 +2,7 @@
 
 A new Python process spends half a second of CPU time on imports that a fork simply inherits.  The fork server is forked
 from the worker before the worker has loaded any task or started a thread.  It runs no user code, opens no files or
-connections for executors and has a single thread, so its children are as good as new processes.
+connections for executors and has a single thread, so executors forked from it behave like new processes.
 
     worker                       fork server                  executor
     begin executor 3, pipes ──▶  forks                  ──▶   runs `run_executor`
@@ -48,7 +48,7 @@ from perago.runtime.worker.executor import ExecutorSpec, forked_executor_main
 log = logging.getLogger("perago.slot")
 
 ANSWER_SECONDS = 30.0
-"""Time limit for an answer.  Only a fork server that is stopped or far too slow exceeds it."""
+"""Time limit in seconds for a reply from the fork server.  Only a server that is stopped or far too slow exceeds it."""
 
 _BEGIN, _REAP = b"B", b"R"
 _DONE, _FAILED = b"D", b"F"
@@ -57,7 +57,7 @@ _NUMBER = struct.Struct("!q")
 
 
 class ForkServerGone(OSError):
-    """The fork server does not answer, and will not be asked again."""
+    """The fork server does not respond.  No further requests are sent to it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +68,7 @@ class Forked:
     server: ForkServer
     exitcode: int | None = None
     sentinel: ClassVar[int] = -1
-    """Unused: callers wait on a pidfd."""
+    """Unused, but part of the interface: callers wait on a pidfd instead."""
 
     def join(self) -> None:
         """Wait until the process is dead, then set `exitcode`."""
@@ -116,7 +116,7 @@ class ForkServer:
                 kind, data = _receive(self._control)
             except (EOFError, OSError) as error:
                 self._gone = True
-                # A late answer would be mistaken for the answer to the next request.
+                # A late reply would be mistaken for the reply to the next request.
                 self._control.close()
                 raise ForkServerGone(f"the fork server does not answer: {error}") from error
         if kind == _FAILED:
@@ -129,7 +129,7 @@ class ForkServer:
 _fork_servers: dict[int, ForkServer] = {}
 """Fork servers, keyed by process id because a fork inherits its parent's entry.
 
-A process starts at most one, and keeps it until it exits.
+A process starts at most one fork server, and keeps it until the process exits.
 """
 
 
@@ -231,7 +231,10 @@ def _answer(control: socket.socket, ours: set[int]) -> None:
 
 
 def _kill_adopted(ours: set[int]) -> None:
-    """Kill the processes that dead executors left running.  A living executor's processes are still its descendants."""
+    """Kill the processes that dead executors left running.
+
+    Processes of living executors are not affected: they are still descendants of their executor.
+    """
     for pid in children() - ours:
         end_descendants(pid)
         with suppress(ProcessLookupError, ChildProcessError):

@@ -38,7 +38,7 @@ class PollerEnded:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorAnswered:
-    """A slot's executor sent an answer."""
+    """A slot's executor sent a message."""
 
     slot: int
     answer: Answer
@@ -54,7 +54,7 @@ class ExecutorGone:
 
 @dataclass(frozen=True, slots=True)
 class AttemptOver:
-    """An execution's attempt is over; `why` is the orchestrator's reason."""
+    """An execution's attempt is over, for the reason `why`."""
 
     execution_id: str
     why: str
@@ -62,7 +62,7 @@ class AttemptOver:
 
 @dataclass(frozen=True, slots=True)
 class ResultDelayed:
-    """A result could not be sent yet.  The message says for how long, why, and whether to stop extending the lease."""
+    """A result could not be sent yet.  The fields say for how long, why, and whether to stop extending the lease."""
 
     pending: PendingResult
     seconds: float
@@ -85,7 +85,7 @@ class ResultStored:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionFinished:
-    """An execution whose result is not to be sent has finished: its claim is dropped and its task log is complete."""
+    """An execution whose result must not be sent has finished: its claim is dropped and its task log is complete."""
 
     execution_id: str
 
@@ -99,7 +99,7 @@ class WorkerProbed:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The worker was asked to stop, either by the named signal or, if the name is empty, by the supervisor's owner."""
+    """The worker was asked to stop, either by the named signal or, if the name is empty, by a call of `drain`."""
 
     signal: str = ""
 
@@ -107,7 +107,7 @@ class StopRequested:
 AboutAttempts = Polled | PollerEnded | ExecutorAnswered | ExecutorGone | AttemptOver
 AboutResults = DeliveryResult | ResultDelayed | ResultStored | ExecutionFinished
 Message = AboutAttempts | AboutResults | WorkerProbed | StopRequested | Event
-"""An `Event` requires no decision and is only published."""
+"""All messages that may be posted.  An `Event` is only published; the supervisor does not act on it."""
 
 
 class Inbox:
@@ -118,7 +118,7 @@ class Inbox:
         self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
 
     def post(self, message: Message) -> None:
-        """Add a message.  Safe from any thread and from signal handlers."""
+        """Add a message.  Safe to call from any thread and from signal handlers."""
         self._messages.put(message)
 
     def handle_all(self, handle: Callable[[Message], None], *, timeout: float) -> None:

@@ -1,7 +1,7 @@
 """Runs recurring jobs on a few threads.
 
-Leases, unsent results and sweeps are jobs.  A job never sleeps.  Instead it returns the delay before its next run, so that
-an unreachable server does not block a thread.
+Extending leases, sending results and sweeping are such jobs.  A job never sleeps.  Instead it returns the delay before
+its next run, so that an unreachable server does not block a thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 log = logging.getLogger("perago.timetable")
 
 Job = Callable[[], float | None]
-"""Returns the seconds until its next run, or None when it is done."""
+"""A function that returns the seconds until its next run, or None when it is done."""
 
 RETRY_SECONDS = 5.0
 """The delay before a job runs again after it has raised an exception."""

@@ -3,9 +3,9 @@
 The interval is the smaller of the publish budget's `heartbeat_interval_seconds` and a third of the response timeout,
 so that two extensions may fail before the lease is lost.  Each extension also checks that the attempt is still current; an
 execution whose attempt is over is stopped.  Conductor occasionally queues an attempt again under the same task id.  The
-execution then continues: it gets a twin, and the claim decides between the two.
+execution then continues: it gets a twin, and the claim decides which of the two may publish.
 
-If the orchestrator does not answer, nothing is stopped.  A lease is extended even if its task could not be read, and a
+If the orchestrator does not respond, nothing is stopped.  A lease is extended even if its task could not be read, and a
 failed extension is retried after the usual interval.
 """
 
@@ -43,7 +43,10 @@ def lease_interval(task: TaskDefinition | None, response_timeout_seconds: float)
 
 
 class LeaseKeeper:
-    """Extends the leases of executions from `keep` until `let_go`.  Posts failed extensions and attempts that are over."""
+    """Extends the leases of executions from `keep` until `let_go`.
+
+    Posts a message if a lease cannot be extended, or if its attempt is over.
+    """
 
     def __init__(
         self,
@@ -117,7 +120,7 @@ class LeaseKeeper:
                 exc_info=_internal(error),
             )
             self._note_failure(execution_id, attempt, f"{error}", max(UNHEALTHY_AFTER_SECONDS, 2 * interval))
-        # A slow answer must not lengthen the interval.
+        # A slow response must not lengthen the interval.
         return max(0.0, interval - (self._clock() - began))
 
     def _note_extended(self, execution_id: str) -> None:
@@ -137,12 +140,15 @@ class LeaseKeeper:
 
 
 def _internal(error: Exception) -> Exception | None:
-    """Return the error if its traceback should be logged, that is, if it is not an `OrchestratorError`."""
+    """Return the error if its traceback should be logged, otherwise None.
+
+    An `OrchestratorError` is expected, so it is logged without a traceback.
+    """
     return None if isinstance(error, OrchestratorError) else error
 
 
 def why_over(attempt: Attempt, fresh: AttemptSnapshot) -> str | None:
-    """Return why the attempt can never be current again, or None while it can."""
+    """Return why the attempt can never be current again, or None if it still can."""
     if fresh.retry_count != attempt.retry_count:
         return f"its retry count is {fresh.retry_count} now, not {attempt.retry_count}"
     if fresh.status in {IN_PROGRESS, QUEUED_AGAIN}:

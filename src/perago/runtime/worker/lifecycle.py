@@ -28,7 +28,10 @@ KILLED_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Shutdown:
-    """The phase of a worker.  `kill_after` limits the drain and `sending` the wait for unsent results, both in seconds."""
+    """The current phase of a worker, from working to forced shutdown.
+
+    `kill_after` limits the drain, and `sending` limits the wait for unsent results, both in seconds.
+    """
 
     kill_after: float | None
     sending: float
@@ -100,7 +103,7 @@ def posting_stop_signals(inbox: Inbox) -> Iterator[None]:
 
 
 def serve_status(opened: ExitStack, address: str, health_state: HealthState, metrics: NoMetrics) -> None:
-    """Serve /healthz and /metrics on `address` until `opened` closes."""
+    """Serve /healthz and /metrics on `address` until the exit stack `opened` is closed."""
     server = opened.enter_context(
         StatusServer(parse_address(address), health=partial(check, health_state), metrics=metrics.exposition)
     )

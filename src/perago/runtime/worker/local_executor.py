@@ -1,8 +1,8 @@
 """An executor that is a process on this machine, reached over a pipe.
 
 It is forked from the fork server if there is one, and launched as a new Python process otherwise.  A listener thread
-passes on its answers and, last of all, its exit, so every answer is handled before the death of the executor that sent
-it.
+forwards its messages and finally reports its exit, so every message is handled before the death of the executor that
+sent it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger("perago.slot")
 _spawn = multiprocessing.get_context("spawn")
 
 ExecutorProcess = SpawnProcess | Forked
-"""A started executor process.  Until `join`, its pid cannot be reused and its exit code is not set."""
+"""A started executor process.  Until `join` is called, its pid cannot be reused and its exit code is not set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +95,13 @@ class ProcessLink:
         self.pipe.close()
 
     def listen(self, death: int, selector: selectors.BaseSelector) -> None:
-        """Pass on the executor's answers, then its exit.  Runs on a separate thread."""
-        # One selector for all answers; `wait` would create one for each.
+        """Forward the executor's messages, then report its exit.  Runs on a separate thread."""
+        # One selector for all messages; `wait` would create one for each.
         with selector:
             while all(key.fileobj is self.pipe for key, _ in selector.select()) and self.pass_on():
                 pass
         wait([death])
-        # The executor's last answers may arrive together with its death.
+        # The executor's last messages may arrive together with its death.
         while self.pipe.poll() and self.pass_on():
             pass
         self.kill()
@@ -111,7 +111,7 @@ class ProcessLink:
         self.inbox.post(ExecutorGone(self.number, ExecutorExit(describe_exit(exit_code_of(self.process)))))
 
     def pass_on(self) -> bool:
-        """Pass on the next answer.  Returns whether there may be more."""
+        """Forward the executor's next message.  Returns whether there may be more."""
         try:
             answer = self.pipe.recv()
         except (EOFError, OSError):
@@ -156,7 +156,7 @@ def _kill_and_reap(process: ExecutorProcess) -> None:
 
 
 def death_of(process: ExecutorProcess) -> int:
-    """Return a descriptor to wait on, which becomes ready when the process is dead.
+    """Return a descriptor that becomes ready for reading when the process is dead.
 
     This is a pidfd if the system supports pidfds, because a child forked by the body would keep the sentinel open.
     """

@@ -38,7 +38,7 @@ class Outbox:
             log.warning("could not create the outbox %s: %s", self._folder, error)
 
     def put(self, pending: PendingResult) -> None:
-        """Store a result until `drop`.  Raises `OSError` if it cannot be written."""
+        """Store a result until `drop` is called.  Raises `OSError` if it cannot be written."""
         # ASCII, because a reason may contain a lone surrogate from a broken file name.
         text = json.dumps({**asdict(pending), "server": self._server})
         temporary = self._folder / f".{pending.execution_id}.tmp"

@@ -43,7 +43,7 @@ class OutputListener(Protocol):
         """The masker that hides secrets.  It is applied to every line."""
 
     def on_line(self, execution_id: str, line: str) -> None:
-        """Receive one line.  `execution_id` is empty outside an attempt."""
+        """Receive one line of output.  `execution_id` is empty outside an attempt."""
 
     def on_output_end(self, execution_id: str) -> None:
         """Handle the end of an execution's output: all its lines have been passed on."""
@@ -183,11 +183,11 @@ class Printer:
         sys.stdout, sys.stderr = open_stream(1), open_stream(2)
 
     def begin(self, execution_id: str) -> None:
-        """Mark that output belongs to this execution from here on."""
+        """Write a mark: from here on, all output belongs to this execution."""
         self._mark("begin", execution_id)
 
     def end(self, execution_id: str) -> None:
-        """Mark that the output of this execution is complete."""
+        """Write a mark: the output of this execution is complete."""
         self._mark("end", execution_id)
 
     def write(self, text: str) -> None:

@@ -32,7 +32,10 @@ log = logging.getLogger("perago.deliveries")
 
 
 class PendingResults:
-    """A worker's unsent results.  A lease is extended until the result is accepted or its attempt is over."""
+    """A worker's unsent results.
+
+    An attempt's lease is extended until its result is accepted or the attempt is over.
+    """
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class PendingResults:
         )
 
     def send(self, execution: Execution, pending: PendingResult) -> None:
-        """Send an execution's result, retrying until the orchestrator answers."""
+        """Send an execution's result, retrying until the orchestrator responds."""
         self._unsent.add(execution.id)
         self._sender.send(pending, partial(self._before_sending, execution))
 
@@ -92,7 +95,7 @@ class PendingResults:
             self._sender.resume(pending)
 
     def on_delivered(self, delivery: DeliveryResult) -> None:
-        """Handle the orchestrator's answer."""
+        """Handle the orchestrator's response to a result: end the execution and publish an event."""
         pending = delivery.pending
         self._unsent.discard(pending.execution_id)
         self._health_state.clear_problem("result", pending.execution_id)

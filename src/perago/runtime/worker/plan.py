@@ -1,7 +1,7 @@
-"""The plan of a worker (its tasks, slots and time limits), and the checks before it starts.
+"""A worker's plan (its tasks, slots and time limits), and the checks that are made before it starts.
 
 A failed check is reported in one line, with its remedy.  Without these checks, the errors would not show up until the first
-attempt, hours later, on a server's web page.
+attempt, hours later, in a server's web UI.
 """
 
 from __future__ import annotations
@@ -80,13 +80,16 @@ class WorkerPlan:
 
     @property
     def grace_seconds(self) -> float:
-        """The longest shutdown grace among the tasks' publish budgets."""
+        """The longest grace period for shutdown among the tasks' publish budgets."""
         budgets = (task.controls.publish_budget for task in self.tasks.values())
         return max((budget.worker_shutdown_grace_seconds for budget in budgets if budget), default=0.0)
 
     @property
     def kill_after_seconds(self) -> float | None:
-        """Time after which a drain kills executors: the setting, or else the longest grace.  None means no limit."""
+        """Seconds after which a drain kills executors: the setting, or else the longest grace period.
+
+        None means that there is no limit.
+        """
         configured = self.settings.shutdown_force_kill_after
         return configured if configured is not None else self.grace_seconds or None
 
@@ -113,7 +116,7 @@ def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
 
 
 def check_lake(lake: ReadableLake) -> None:
-    """Raise `RuntimeConfigError` if the lake does not answer or rejects the keys."""
+    """Raise `RuntimeConfigError` if the lake does not respond or rejects the keys."""
     try:
         ask_lake(lake)
     except LakeError as error:
@@ -123,14 +126,17 @@ def check_lake(lake: ReadableLake) -> None:
 
 
 def register_missing_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition]) -> list[str]:
-    """Register TaskDefs that are missing or differ, and return their names."""
+    """Register TaskDefs that are missing on the orchestrator or differ from the tasks, and return their names."""
     changes = _needed_changes(orchestrator, tasks)
     apply_changes(orchestrator, changes)
     return [change.name for change in changes]
 
 
 def check_taskdefs(orchestrator: Orchestrator, tasks: Sequence[TaskDefinition], *, remedy: str) -> None:
-    """Raise `RuntimeConfigError` if TaskDefs are missing or differ.  `remedy` is the command that registers them."""
+    """Raise `RuntimeConfigError` if TaskDefs are missing on the orchestrator or differ from the tasks.
+
+    `remedy` is the command that registers them.
+    """
     changes = _needed_changes(orchestrator, tasks)
     if changes:
         raise RuntimeConfigError(

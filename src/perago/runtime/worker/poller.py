@@ -6,7 +6,8 @@ names have queued tasks (`queued_task_names`) and polls only those.  These polls
 100 ms, so a round of short waits would take that long per name.  This list is only a hint: every round also polls the name
 whose turn it is.
 
-A server that does not answer is polled again after a growing, jittered delay.  Nothing that a server does stops the worker.
+A server that does not respond is polled again after a growing, jittered delay.  Nothing that a server does stops the
+worker.
 
 Each slot pool has its own poller, so that a pool without a free slot does not keep the others from polling.  `Pollers` is
 used only on the supervisor's thread; the pollers post the attempts that they receive.
@@ -34,7 +35,7 @@ BACKOFF = Backoff(0.2, longest=5.0, jitter=(0.5, 1.0))
 
 
 class Poller:
-    """Polls for one slot pool on a thread.  Posts the attempts that it receives and, last of all, its own end."""
+    """Polls for one slot pool on its own thread.  Posts the attempts that arrive and, at the end, `PollerEnded`."""
 
     def __init__(
         self,
@@ -70,7 +71,10 @@ class Poller:
             self._changed.notify()
 
     def offer(self, room: int, *, taken: int) -> None:
-        """Set the number of free slots.  `taken` attempts arrived since the last offer, and `room` already excludes them."""
+        """Set the number of free slots to `room`.
+
+        `taken` is the number of attempts that arrived since the last offer.  `room` already takes them into account.
+        """
         with self._changed:
             # Most worker events change nothing here, and waking the thread costs more than handling the event.
             if taken or room != self._room:
@@ -123,7 +127,7 @@ class Poller:
         return [name for at, name in enumerate(self._names) if at == 0 or name in waiting]
 
     def _wait_for_room(self) -> int:
-        """Wait until slots are free, and return how many attempts to ask for; 0 after `stop`."""
+        """Wait until slots are free, and return how many attempts to ask for.  Returns 0 after `stop`."""
         with self._changed:
             while not self._stopped:
                 if self._room > self._in_transit:

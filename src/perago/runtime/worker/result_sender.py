@@ -1,20 +1,21 @@
-"""Sends results until the orchestrator answers, then drops the claim and the outbox entry.
+"""Sends results until the orchestrator responds, then drops the claim and the outbox entry.
 
     outbox → [preparation] → complete, with retries → drop the claim → drop the outbox entry → report
 
-The claim is dropped only after the orchestrator has answered: until then a twin must find it taken.  A result that an
-earlier worker left in the outbox is sent only if its attempt is still current.  If that attempt published, its commit must
-also still be the branch's head.  For a task that publishes on top of others' commits, it is enough that the commit is on the
-branch and the task's view has not changed since.
+The claim is dropped only after the orchestrator has responded: until then, a twin must find the claim taken.  A result
+that an earlier worker left in the outbox is sent only if its attempt is still current.  If that attempt published, its
+commit must also still be the branch's head.  For a task that publishes on top of others' commits, it is enough that the
+commit is on the branch and the task's view has not changed since.
 
-Without an answer, the result is resent for as long as it takes.  It stays in the outbox, and its lease is extended.  After a
-minute, an error is logged and the worker becomes unhealthy.  From then on, the task is read after each failure, and the
-result is dropped if the attempt is over.  If the task is still open after an hour, its lease is no longer extended: the
-attempt times out, and the workflow continues with its retries.  Until the timeout, the result is still resent.
+If there is no response, the result is resent for as long as it takes.  It stays in the outbox, and its lease is
+extended.  After a minute, an error is logged and the worker becomes unhealthy.  From then on, the task is read after
+each failure, and the result is dropped if the attempt is over.  If the task is still open after an hour, its lease is
+no longer extended: the attempt times out, and the workflow continues with its retries.  Until the timeout, the result
+is still resent.
 
-An orchestrator that was unreachable may carry out an old update late, and overwrite a result that it has already accepted.
-If the orchestrator says that this may happen, the claim and the outbox entry are kept for a while after the answer.  Then
-the task is read once more, and the result is sent again if the task is open.
+An orchestrator that was unreachable may carry out an old update late, and overwrite a result that it has already
+accepted.  If the orchestrator says that this may happen, the claim and the outbox entry are kept for a while after the
+response.  Then the task is read once more, and the result is sent again if the task is open.
 
 A result that cannot be written to the outbox is sent from memory, and written as soon as that is possible.
 """
@@ -54,7 +55,7 @@ BACKOFF = Backoff(0.1, longest=10.0, jitter=(0.5, 1.0))
 LEASE_SECONDS = 3600.0
 """Maximum time for which an open task's lease is extended while its result is waiting to be accepted."""
 RECHECK_SECONDS = 10.0
-"""Delay before the task is read again.
+"""Delay before a task is read again after its result was accepted.
 
 By then, a server that has recovered has carried out earlier requests, even if its database was locked.
 """
@@ -110,7 +111,7 @@ class ResultSender:
 
 @dataclass(slots=True)
 class _SendJob:
-    """The job that sends one result."""
+    """The scheduler job that sends one result, with retries."""
 
     sender: ResultSender
     pending: PendingResult

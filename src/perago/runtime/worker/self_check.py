@@ -40,7 +40,10 @@ _PROBE = ".probe"
 
 
 class SelfCheck:
-    """Judges the worker by its attempts and executors.  `probe` raises as long as the worker cannot run attempts."""
+    """Decides from the results of attempts and executors whether the worker can work.
+
+    `probe` raises as long as the worker cannot run attempts.
+    """
 
     def __init__(
         self,
@@ -122,7 +125,7 @@ class SelfCheck:
 
 
 def probe_worker(lake: ReadableLake, root: Path) -> None:
-    """Raise if the lake does not answer or rejects the keys, or if the root cannot be written."""
+    """Raise if the lake does not respond or rejects the keys, or if the root cannot be written."""
     ask_lake(lake)
     file = root / _PROBE
     try:
@@ -137,7 +140,7 @@ def probe_worker(lake: ReadableLake, root: Path) -> None:
 
 
 def ask_lake(lake: ReadableLake) -> None:
-    """Raise if the lake does not answer or rejects the keys.  A 404 or 403 response is fine."""
+    """Raise if the lake does not respond or rejects the keys.  A 404 or 403 response is not an error here."""
     try:
         lake.head(_NO_REPOSITORY, "main")
     except LakeUnauthenticated:

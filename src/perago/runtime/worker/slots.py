@@ -1,10 +1,10 @@
-"""The slots of a worker.  Each has one executor at a time, the execution it runs, and the time of the next start.
+"""A worker's slots.  Each one has at most one executor and one running execution, and a time for its next start.
 
     waiting ──start──▶ starting ──Ready──▶ idle ◀──Ended── busy
        ▲                                    └───Run──────────▶┘
        └────────── gone: it exited, died, or was killed ◀── leaving (was sent `Stop`)
 
-Slots are used only on the supervisor's thread.  The link knows what the executor is and how to reach it.
+Slots are used only on the supervisor's thread.  A slot's link knows what kind of executor it has and how to reach it.
 """
 
 from __future__ import annotations
@@ -143,9 +143,10 @@ class Slots:
         return all(slot.state == "waiting" for slot in self._slots)
 
     def start_due(self, now: float) -> Iterator[tuple[Slot, int | Exception]]:
-        """Start an executor in every slot that is due.  Yields each slot with its number of starts, or the error.
+        """Start an executor in every slot whose next start is due.
 
-        An error delays only the slot in which it occurred, like an executor's death.  The other slots still start.
+        Yields each slot with the number of executors that it has started, or with the error.  An error delays only the
+        slot in which it occurred, like an executor's death.  The other slots still start.
         """
         for slot in self._slots:
             if slot.state == "waiting" and slot.start_at <= now:

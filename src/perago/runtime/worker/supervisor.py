@@ -52,11 +52,11 @@ SECOND_SWEEP_SECONDS = 10.0
 SENDERS = 4
 
 Until = Callable[[], bool]
-"""Returns whether the work is done.  May also refresh the caller's display of the run."""
+"""A function that returns whether the work is done.  It may also refresh the caller's display of the run."""
 
 
 class Supervisor:
-    """One worker on one workspace root."""
+    """Runs one worker on one workspace root, from its start to its exit."""
 
     def __init__(self, plan: WorkerPlan, orchestrator: Orchestrator, lake: StagingLake) -> None:
         self._plan = plan
@@ -107,7 +107,7 @@ class Supervisor:
     def health_state(self) -> HealthState:
         """The worker's health.
 
-        A worker is unhealthy until an executor is ready.  By that time, it already responds to a signal by draining.
+        A worker is unhealthy until its first executor is ready.  A signal drains the worker even before that.
         """
         return self._health_state
 
@@ -177,7 +177,7 @@ class Supervisor:
         return done
 
     def _wait_seconds(self, longest: float) -> float:
-        """Return how long to wait for a message: at most until a slot may start."""
+        """Return how long to wait for a message: at most until a slot may start its next executor."""
         next_start = self._slots.next_start() if self._shutdown.working else None
         return longest if next_start is None else min(longest, max(0.0, next_start - time.monotonic()))
 
@@ -314,7 +314,7 @@ class Supervisor:
     # --- chores, on other threads ----------------------------------------------------------------------------
 
     def _finish(self, execution: Execution, claim: Claim | None) -> None:
-        """Finish an execution whose result is not to be sent."""
+        """Finish an execution whose result must not be sent: drop its claim and complete its task log."""
         self._cleanup.drop_claim(claim)
         self._executions.finish_log(execution)
         self._inbox.post(inbox.ExecutionFinished(execution.id))

@@ -1,4 +1,4 @@
-"""Task logs: sends the output of bodies to the orchestrator, on one thread.  Also forwards executors' log records.
+"""Sends the output of bodies to the orchestrator's task logs, on one thread.  Also forwards executors' log records.
 
 Only `finish` waits for the sending thread, and no longer than its `timeout`.  Lines are sent in batches, every second
 or as soon as an attempt is done.  Lines that cannot be sent are dropped, and the worker's log reports the loss.  Lines
@@ -33,10 +33,10 @@ log = logging.getLogger("perago.tasklog")
 
 BATCH_LINES = 500
 MOST_RECORDS = 1000
-"""Maximum number of records that wait for a slow server.  Further ones are dropped."""
+"""Maximum number of records that may wait for a slow server.  Further ones are dropped."""
 Send = Callable[[Attempt, Sequence[str]], None]
 _LIKE_A_RECORD = re.compile(rf"(^|[\r\v\f\x1c-\x1e\x85\u2028\u2029])(?={re.escape(MARK)})")
-"""A record's mark at the beginning of a line, or after a character that some programs treat as a line break."""
+"""Matches a record's mark at the beginning of a line, or after a character that some programs treat as a line break."""
 
 
 @dataclass(slots=True)
@@ -180,9 +180,10 @@ def _batch(waiting: _Waiting) -> list[str]:
 
 
 class ForwardingHandler(logging.Handler):
-    """Forwards log records to the supervisor.  Processes forked by a body pass their lines to `beside` instead.
+    """Forwards log records to the supervisor.
 
-    Such processes inherit the executor's end of the pipe, and messages from two writers would corrupt each other.
+    In a process forked by a body, each record is formatted and passed to `beside` instead.  Such processes inherit the
+    executor's end of the pipe, and messages from two writers would corrupt each other.
     """
 
     def __init__(self, send: Callable[[Logged], None], beside: Callable[[str], None]) -> None:
@@ -193,7 +194,7 @@ class ForwardingHandler(logging.Handler):
         self.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Forward the record."""
+        """Forward the record to the supervisor or, in a process forked by a body, pass it to `beside`."""
         try:
             if os.getpid() != self._pid:
                 self._beside(self.format(record) + "\n")

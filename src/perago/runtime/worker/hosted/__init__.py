@@ -1,1 +1,1 @@
-"""Executors hosted by an engine: each attempt is a job whose messages arrive over a connection to this process."""
+"""Executors hosted by an engine such as Spark: each attempt is a job, which sends its messages to the worker."""

@@ -65,7 +65,7 @@ class HostConnection:
         return self._socket.fileno()
 
     def poll(self, timeout: float = 0.0) -> bool:
-        """Wait up to `timeout` seconds, and return whether a message has begun to arrive or the peer has closed."""
+        """Wait up to `timeout` seconds.  Returns whether a message has begun to arrive or the connection was closed."""
         return bool(wait([self._socket], timeout))
 
     def remove_time_limit(self) -> None:
@@ -98,7 +98,7 @@ class HostConnection:
         disconnect(self._socket)
 
     def close(self) -> None:
-        """Close this end."""
+        """Close this end of the connection."""
         self._socket.close()
 
     def _refuse(self) -> NoReturn:
@@ -108,7 +108,7 @@ class HostConnection:
 
 
 class _Direction:
-    """The key for one direction, and the number of its next message."""
+    """The key for one direction of a connection, and the number of the next message in that direction."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -128,7 +128,8 @@ class _Direction:
 def accept(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECONDS) -> HostConnection:
     """Return the worker's end of a connection, after the caller has proved that it has the key.
 
-    Raises `NotAuthentic` if it does not. The time limit also covers the first messages, until `remove_time_limit`.
+    Raises `NotAuthentic` if the caller does not have it.  The time limit also covers the first messages, until
+    `remove_time_limit` is called.
     """
     prepare(sock)
     until = time.monotonic() + seconds
@@ -145,7 +146,10 @@ def accept(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECOND
 
 
 def connect(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECONDS) -> HostConnection:
-    """Return the host's end of a connection. This is the counterpart of `accept`."""
+    """Return the host's end of a connection, after the worker has proved that it has the key.
+
+    This is the counterpart of `accept`.
+    """
     prepare(sock)
     until = time.monotonic() + seconds
     sock.settimeout(seconds)
@@ -163,7 +167,7 @@ def connect(sock: socket.socket, key: bytes, *, seconds: float = HANDSHAKE_SECON
 
 
 def prepare(sock: socket.socket) -> None:
-    """Enable keepalive, to notice when the peer's machine is gone, and send small messages without delay."""
+    """Configure a socket to detect that the peer's machine is gone, and to send small messages without delay."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL"):
@@ -184,7 +188,10 @@ def _derive(key: bytes, purpose: bytes, nonces: bytes) -> bytes:
 
 
 def _read(sock: socket.socket, size: int, until: float | None, *, or_end: bool = False) -> memoryview:
-    """Read exactly `size` bytes. With `or_end`, raises `EOFError` if the peer closed before the first byte."""
+    """Read exactly `size` bytes.
+
+    With `or_end`, raises `EOFError` if the peer closed the connection before the first byte.
+    """
     data = bytearray()
     while len(data) < size:
         if until is not None:

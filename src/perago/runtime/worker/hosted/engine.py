@@ -1,6 +1,7 @@
-"""The interface to an engine that runs functions on other machines. Each call runs one job and blocks until it ends.
+"""The interface to an engine, such as Spark, that runs functions on other machines as jobs.
 
-`assembly` passes such an engine to a worker whose executors run on it. The two know nothing else about each other.
+Each call of `run` runs one job and blocks until the job ends.  `assembly` passes an engine to a worker, whose executors
+then run on it.  Worker and engine know each other only through this interface.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class JobLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """The context of a running job: a folder that the engine removes later, and how often it has run this job before."""
+    """The context of a running job: a folder that the engine removes later, and the number of earlier runs."""
 
     scratch: Path
     again: int = 0
@@ -36,7 +37,7 @@ class Endpoint:
 
 
 class Jobs(Protocol):
-    """An engine. Thread-safe."""
+    """An engine that runs functions as jobs on other machines, for example on a Spark cluster.  Thread-safe."""
 
     def open(self) -> Endpoint:
         """Start the engine if necessary. Raises if it cannot be started."""
@@ -44,8 +45,8 @@ class Jobs(Protocol):
     def run(self, job: str, label: str, work: Callable[[JobContext], T]) -> T:
         """Run a function on one of the engine's executors and return its value. Raises `JobLost` if no value comes back.
 
-        `job` identifies the job to `cancel`, and `label` is its human-readable name.  The function is pickled together with
-        everything it references.
+        `job` is the id to pass to `cancel`, and `label` is a human-readable name.  The function is pickled together
+        with everything it references.
         """
 
     def cancel(self, job: str) -> None:

@@ -1,4 +1,4 @@
-"""Runs in an engine's executor process: hosts one of Perago's executor processes, and passes on its messages.
+"""The host: runs in an engine's process, starts one of Perago's executors there, and forwards the executor's messages.
 
 The executor is the same as on the worker's machine and has its own process group.  Whatever a body does to its process, even
 printing from C with the GIL held, the host can still receive messages and kill the executor.  The executor stays alive for
@@ -84,7 +84,7 @@ class HostedExecutor:
 
 
 class HostSession:
-    """Passes on an executor's messages until its attempt is over or, without an attempt, until the executor is ready."""
+    """Forwards an executor's messages until its attempt is over or, without an attempt, until the executor is ready."""
 
     def __init__(self, executor: HostedExecutor, connection: WorkerConnection, run: Run | None) -> None:
         self._executor = executor
@@ -103,7 +103,7 @@ class HostSession:
                 if (how := self._handle_next()) is not None:
                     return how
             except ConnectionLost as error:
-                # From now on, answers are only buffered: the job returns them.
+                # From now on, messages are only buffered: the job returns them.
                 self._connection.close()
                 if self._ended is None:
                     self._kill()
@@ -131,7 +131,7 @@ class HostSession:
         return None
 
     def _kill(self) -> str:
-        """Kill the executor. Its messages up to then are passed on, since they say how far it got."""
+        """Kill the executor, then forward the messages that it had already sent, because they show how far it got."""
         kill_group(self._executor.process.pid or 0)
         wait([self._executor.death])
         return self._handle_death()
@@ -145,7 +145,7 @@ class HostSession:
         return f"a start that failed: {self._start_error}" if self._start_error else how
 
     def _pass_answer(self) -> bool:
-        """Pass on an answer. Returns whether there may be more."""
+        """Forward the executor's next message to the worker. Returns whether there may be more."""
         try:
             answer: Answer = self._executor.pipe.recv()
         except Exception:
@@ -180,7 +180,7 @@ class HostSession:
 
 
 _executors: dict[tuple[int, str], HostedExecutor] = {}
-"""Live executors, by process id (because a fork inherits its parent's entries) and worker session."""
+"""Live executors, keyed by process id (because a fork inherits its parent's entries) and worker session."""
 
 
 def host(plan: HostPlan, job: str, run: Run | None, context: JobContext) -> Report:

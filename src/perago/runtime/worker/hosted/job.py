@@ -1,6 +1,6 @@
-"""One attempt as an engine's job, from the worker's side: the messages from its host, and how the job ended.
+"""The worker's side of an attempt that runs as an engine's job: the messages from its host, and how the job ended.
 
-A job's host connects once the engine has found a place for the job, and reconnects if the connection breaks.  If the engine
+A job's host connects once the engine has started the job, and reconnects if the connection breaks.  If the engine
 reruns the job on its own, another host connects.  The first host is then rejected, and its last actions are unknown.
 """
 
@@ -50,7 +50,7 @@ READ_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The engine that runs jobs, the listener that their hosts connect to, and the plan that each job carries."""
+    """The engine that runs jobs, the listener that their hosts connect to, and the plan that is sent with each job."""
 
     jobs: Jobs
     listener: HostListener
@@ -58,7 +58,7 @@ class Hosts:
 
 
 class HostedJob:
-    """Runs one attempt as a job.  Messages from its host are posted as answers from the executor of slot `number`."""
+    """Runs one attempt as a job.  Messages from its host are posted as if sent by the executor of slot `number`."""
 
     def __init__(
         self, hosts: Hosts, request: Run, number: int, *, inbox: Inbox, output: OutputListener
@@ -95,7 +95,7 @@ class HostedJob:
         ).start()
 
     def run(self) -> ExecutorExit | None:
-        """Run the attempt and wait for its end.  Returns the executor's exit, or None if it is still alive."""
+        """Run the attempt to its end.  Returns the executor's exit, or None if the executor is still alive."""
         hosts, attempt = self._hosts, self._request.assignment.attempt
         report = Report(())
         try:
@@ -114,7 +114,7 @@ class HostedJob:
             self._finish(report)
 
     def on_line(self, execution_id: str, line: str) -> None:
-        """Pass on a line of output, under the execution id that the supervisor knows."""
+        """Forward a line of output under the execution id that the supervisor knows."""
         self._output.on_line(self.execution_id if execution_id else "", line)
 
     def on_output_end(self, _execution_id: str) -> None:
@@ -122,7 +122,7 @@ class HostedJob:
         self._output.on_output_end(self.execution_id)
 
     def _finish(self, report: Report) -> None:
-        """Wait for the messages from the connection, then pass on the answers that only the report contains."""
+        """Wait for the remaining messages on the connection, then forward those that only the job's report contains."""
         self._all_read.wait(READ_SECONDS)
         with self._lock:
             connection, self._connection = self._connection, None
@@ -172,7 +172,7 @@ class HostedJob:
             return True
 
     def _pass_on(self, answer: Answer) -> None:
-        """Pass on an answer, under the execution id that the supervisor knows."""
+        """Forward a message to the supervisor, under the execution id that it knows."""
         self.ended = self.ended or isinstance(answer, Ended)
         self.cleaned = self.cleaned or isinstance(answer, Cleaned)
         passed_on: Any = answer

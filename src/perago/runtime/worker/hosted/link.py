@@ -42,7 +42,7 @@ from perago.runtime.worker.output_capture import OutputListener
 
 
 class Hosted:
-    """Starts executors on an engine; `name` is the engine's name in messages."""
+    """Starts executors on an engine; `name` is the engine's name, as shown in messages."""
 
     def __init__(self, jobs: Jobs, spec: ExecutorSpec, *, name: str) -> None:
         self._jobs = jobs
@@ -85,7 +85,7 @@ class Hosted:
             raise RuntimeConfigError(_explain(report, self._name, hosts.listener.address))
 
     def start(self, number: int, inbox: Inbox, output: OutputListener) -> HostedLink:
-        """Start an executor, which is ready once the engine is up."""
+        """Start an executor.  It is ready as soon as the engine is running."""
         link = HostedLink(self, number, inbox, output)
         threading.Thread(target=link.open, name=f"perago-slot-{number}", daemon=True).start()
         return link
@@ -119,7 +119,7 @@ class HostedLink:
                 self._post(Ready())
 
     def send(self, request: Request) -> None:
-        """Run an attempt. Any other request makes the executor exit once all its jobs have finished."""
+        """Run the attempt in a `Run` request. Any other request makes the executor exit after its last job."""
         if isinstance(request, Run):
             assert self._hosts is not None  # noqa: S101 - set before `Ready`
             # Pickle now, so that a failure reaches the caller.

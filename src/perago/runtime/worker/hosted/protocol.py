@@ -1,4 +1,4 @@
-"""Messages between host and worker, in addition to the executor's own, and the plan that both sides know.
+"""The messages that host and worker exchange in addition to the executor's own, and the plan that both sides know.
 
 host                          worker
 Connect(job, run)    ──▶
@@ -16,7 +16,7 @@ from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.executor_protocol import Answer, Cleaned, Ended, StartFailed, StepStarted
 
 KEPT = (StepStarted, StartFailed, Ended, Cleaned)
-"""Answers that survive a lost connection: they are buffered, resent on the next one, and returned by the job as well."""
+"""Messages that survive a lost connection: they are buffered, resent on reconnecting, and also returned by the job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +32,13 @@ class HostPlan:
     key: bytes
 
     def __repr__(self) -> str:
-        """Return a text without secrets."""
+        """Return a representation without secrets."""
         return f"HostPlan({self.session}, {self.address})"
 
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """From a host: it is running this job. `run` is the number of times that the engine has run the job before."""
+    """Sent by a host that is running this job. `run` is the number of times that the engine has run the job before."""
 
     job: str
     run: int = 0
@@ -46,31 +46,31 @@ class Connect:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """To a host: how many of its buffered answers the worker has received."""
+    """Sent to a host: the number of its buffered messages that the worker has already received."""
 
     received: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """To a host: the worker is no longer waiting for this job."""
+    """Sent to a host: the worker is no longer waiting for this job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """To a host: kill the executor and everything it has started."""
+    """Sent to a host: kill the executor and everything it has started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """From a host: output that its executor printed."""
+    """Sent by a host: output that its executor printed."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The return value of a job: all buffered answers, and how its executor ended (empty if it is still alive)."""
+    """The return value of a job: all buffered messages, and how the executor ended (empty if it is still alive)."""
 
     answers: tuple[Answer, ...]
     exit_reason: str = ""

@@ -63,11 +63,14 @@ class WorkerConnection:
 
     @property
     def kept(self) -> tuple[Answer, ...]:
-        """All answers that must not be lost."""
+        """All messages sent so far that must not be lost."""
         return tuple(self._kept)
 
     def open(self) -> None:
-        """Connect and resend unacknowledged answers. Raises `ConnectionLost` after `PATIENCE_SECONDS` without success."""
+        """Connect and resend unacknowledged messages.
+
+        Raises `ConnectionLost` if that keeps failing for `PATIENCE_SECONDS`.
+        """
         until = self._clock() + PATIENCE_SECONDS
         while True:
             self.close()
@@ -81,7 +84,7 @@ class WorkerConnection:
             self._sleep(_RETRY_SECONDS)
 
     def send(self, answer: Answer) -> None:
-        """Send an answer, and buffer it for resending if it must not be lost."""
+        """Send a message, and buffer it for resending if it must not be lost."""
         if isinstance(answer, KEPT):
             self._kept.append(answer)
         self._send(answer)
@@ -215,7 +218,7 @@ class HostListener:
 def call(address: tuple[str, int], key: bytes, hello: Connect) -> HostConnection:
     """Connect a host to the worker. Both sides prove that they have the key.
 
-    The handshake's time limit also covers the worker's messages, until `remove_time_limit`.
+    The handshake's time limit also covers the worker's messages, until `remove_time_limit` is called.
     """
     caller = socket.create_connection(address, timeout=HANDSHAKE_SECONDS)
     try:
