@@ -45,7 +45,7 @@ class ExecutionTrace:
     def capturing_user_errors(self) -> Iterator[None]:
         """Record the traceback if the user code in this block raises.
 
-        Enter it before the process state is saved, so that the traceback is formatted after the state has been
+        Enter the block before the process state is saved, so that the traceback is formatted after the state has been
         restored.
         """
         try:
@@ -79,7 +79,7 @@ class ExecutionTrace:
 
 
 def say_nothing(_text: str) -> None:
-    """Ignore the note."""
+    """Ignore a progress note."""
 
 
 class Traffic:
