@@ -83,7 +83,7 @@ class Settings:
     executor_max_tasks: int
     shutdown_force_kill_after: float | None
     spark_master: str
-    """The effective master, whether from PERAGO_SPARK_CONF, PERAGO_SPARK_MASTER or spark-defaults.conf."""
+    """The effective Spark master, whether from PERAGO_SPARK_CONF, PERAGO_SPARK_MASTER or spark-defaults.conf."""
     spark_conf: str
     spark_session: SparkSessionKind
     """The kind of Spark session. Quick sessions suit short work on one machine. With auto, the code that creates the

@@ -79,9 +79,9 @@ class ServerChoice:
             lake.close()
 
     def name_lake(self, lake: Lake | None = None) -> None:
-        """Name the lake on stderr.
+        """Print the lake's name and location to stderr.
 
-        An open lakeFS is asked for its version, so that another server is not mistaken for it.
+        An open lakeFS is also asked for its version, so that a different server is not mistaken for lakeFS.
         """
         from perago.backend import name_lake
 

@@ -143,7 +143,7 @@ class _Where:
         return open_lakefs(self.settings)
 
     def command(self, name: str, *arguments: str) -> str:
-        """Return a command line that uses the same servers."""
+        """Return a `perago` command line that uses the same servers as this command."""
         root = ["--root", str(self.root)] if self.root is not None else []
         return shlex.join(["perago", name, *arguments, *(["--local", *root] if self.local else [])])
 

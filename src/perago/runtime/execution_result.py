@@ -42,7 +42,7 @@ class Observations:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The branch that made this execution the attempt's publisher.  Dropped after the orchestrator has answered."""
+    """The branch that made this execution the attempt's publisher.  Dropped after the orchestrator has responded."""
 
     repository: str
     branch: str
@@ -50,7 +50,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """The outcome of an execution, with its figures and its claim, which is dropped after the result has been sent."""
+    """The outcome of an execution, with its figures and its claim.
+
+    The claim is dropped after the result has been sent.
+    """
 
     outcome: Outcome
     claim: Claim | None = None
@@ -73,8 +76,8 @@ class ExecutionResult:
 class Publication:
     """The published commit, which was the branch's head when the publish was settled.
 
-    If `view` is set, others may publish on top of it: then it is enough that the commit is on the branch and that the
-    task's view has not changed since.
+    If `view` is set, others may publish on top of it.  In that case, the publication is valid as long as the commit is
+    on the branch and the task's view has not changed since.
     """
 
     repository: str

@@ -1,6 +1,6 @@
 """Looks up names in a lake: suggestions for names that do not exist, and the head of REPO[@BRANCH].
 
-A suggestion never hides the original error: if the lake cannot answer, that error is raised unchanged.
+A suggestion never hides the original error: if the lake cannot be queried, that error is raised unchanged.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from perago.errors import RuntimeConfigError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{2,62}")
 _RESERVED = "perago"
-"""Not allowed as a project's name: in its parent folder, Python would import the project instead of the package."""
+"""A name that no project may have: in its parent folder, Python would import the project instead of Perago itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,7 @@ def read_before_body(lake: ReadableLake, workspace: Workspace) -> TargetBranch |
 def preflight_failure(
     publisher: Publisher, target: TargetBranch | None, orchestrator: AttemptReporter
 ) -> str | None:
-    """Return the reason why this attempt can never publish, wherever the head moves.  Returns None if it still might.
-    """
+    """Return why this attempt can never publish, wherever the head moves.  Returns None if it might still publish."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     if target is None or target.head.id == workspace.ref:
         return None

@@ -330,8 +330,7 @@ class Publisher:
         return Published(landed.id)
 
     def _head_moved(self, moved: HeadMoved) -> Published | RetryAfter:
-        """Return a `RetryAfter` if the head had not been read, or if the task rebases and there is time for another
-        try.
+        """Return a `RetryAfter` if the head had not been read, or if the task rebases and has time for another try.
 
         Otherwise handle the publish as refused.
         """

@@ -79,8 +79,7 @@ class Differences:
     def change(
         self, segments: Iterable[Segment], advance: Sequence[Commit], roots: tuple[str, ...]
     ) -> ViewChange | None:
-        """Return the first path below the roots that changed within a segment, and the commit that changed it, or None.
-        """
+        """Return the first path that differs between a segment's two commits, and the commit that changed it, or None."""
         for segment in segments:
             path = self.first(segment, roots)
             if path is not None:

@@ -92,7 +92,7 @@ class MapRecord:
         _ignore_existing(partial(self._lake.create_object, REPOSITORY, self.run, HEADER, text))
 
     def last(self, row: int) -> Slot | None:
-        """Return the last slot of a row, or None."""
+        """Return the last slot of a row, or None if the row has no slot yet."""
         slots = [slot for _, slot in self._slots(_row_prefix(row))]
         return self._read(row, max(slots)) if slots else None
 

@@ -1,4 +1,4 @@
-"""The rows of a map and their outcomes, and how the records of a table are parsed into rows.
+"""The rows of a map and their outcomes, and the parser that turns a table's records into rows.
 
 Rows and outcomes are sent between processes and machines, so they are plain data.  An outcome is stored as JSON in the
 run's record, and becomes a row in the table of outcomes.
@@ -10,8 +10,8 @@ run's record, and becomes a row in the table of outcomes.
     params        one JSON object; if there is such a column, other columns are ignored
     any other     the param with that name
 
-A table with invalid columns is rejected as a whole, and so is one with conflicting rows.  A single invalid row fails on
-its own.
+A table with invalid columns is rejected as a whole, and so is one with conflicting rows.  If only a single row is
+invalid, only that row fails.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RowOutcome:
     attempts: int = 0
     seconds: float = 0.0
     steps: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by step."""
+    """The duration of each step, in seconds."""
     downloaded: int = 0
     uploaded: int = 0
     saved: int = 0
@@ -84,7 +84,7 @@ class RowOutcome:
 
     @property
     def done(self) -> bool:
-        """True if the row needs no more work."""
+        """True if the row is COMPLETED and needs no more work."""
         return self.status == "COMPLETED"
 
     @property
@@ -107,7 +107,7 @@ def unsettled(row: Row, reason: str, *, attempts: int = 0) -> RowOutcome:
 def rows_of(task: TaskDefinition, records: Sequence[Mapping[str, Any]], *, text: bool) -> list[Row]:
     """Parse the rows of a table.  Raises `RuntimeConfigError` if the table is invalid.
 
-    `text` means that every cell is text, as in a CSV file.
+    `text` is True if every cell is text, as in a CSV file.
     """
     _check_task(task)
     columns = {name for record in records for name in record}

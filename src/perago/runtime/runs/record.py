@@ -41,7 +41,7 @@ class Run:
     workflow_name: str
     targets: Sequence[str]
     folder: str
-    """The working folder at the start.  Targets are relative to it."""
+    """The folder in which the run was started.  Targets are relative to it."""
     embedded: bool = True
     """True if the run uses the embedded servers."""
     tasks: Sequence[str] | None = None
@@ -50,7 +50,7 @@ class Run:
     """Maximum number of the workflow's steps that can run at the same time; None if unknown."""
     workflow_file: str = ""
     workflow_digest: str = ""
-    """The workflow's file, and a digest of the workflow's definition at the start."""
+    """The workflow's file, and a digest of the workflow's definition as it was when the run started."""
     from_run: str | None = None
     from_step: str | None = None
     """The run and the step that this run was started from."""

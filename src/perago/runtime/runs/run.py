@@ -70,9 +70,12 @@ class RunObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """A workflow and its input.  `workspace` is REPO[@BRANCH], whose head becomes the input's `workspace`.
+    """A workflow and its input.
 
-    Each of `imports` is a name and a folder: the repository with that name is created from the folder first.
+    `workspace` is given as REPO[@BRANCH].  The branch's head is passed to the workflow as its `workspace` input.
+
+    `imports` is a sequence of (name, folder) pairs.  Before the run starts, a repository with that name is created from
+    each folder.
     """
 
     definition: Mapping[str, Any]
@@ -200,7 +203,7 @@ def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
 
 
 def reload_tasks(run: Run) -> list[TaskDefinition]:
-    """Load the run's tasks as they are now.
+    """Load the current version of the run's tasks.
 
     They are loaded from the folder that the run was started in, which becomes the current folder.
     """
