@@ -103,7 +103,7 @@ class ServerChoice:
             output.fail("nothing was changed")
 
     def options(self, root: Path | None) -> list[str]:
-        """Return the options that make another command use the same servers."""
+        """Return the options that make another command use the same servers as this one."""
         where = ["--root", str(root)] if root is not None else []
         if self.remote:
             return [*where, "--remote"]

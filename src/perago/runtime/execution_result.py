@@ -35,7 +35,7 @@ class Observations:
     """The evaluated checks, in order."""
     changed: int = 0
     deleted: int = 0
-    """Numbers of files that the publication wrote and removed."""
+    """`changed` and `deleted`: the numbers of files that the publication wrote and removed."""
     trace: tuple[str, ...] = ()
     """The lines of the user traceback, if user code raised an exception."""
 

@@ -49,7 +49,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """The next step: merge the staged commit."""
+    """The next step: merge the staged commit into the target branch."""
 
     staged: StagedWorkspace
     merge: Merge

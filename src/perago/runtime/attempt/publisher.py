@@ -91,7 +91,7 @@ class Publisher:
 
     @property
     def signature(self) -> Signature:
-        """The signature of this execution's commits."""
+        """The signature that identifies this execution's commits."""
         return self.staging.signature
 
     def revoke(self, check_current: CheckCurrent) -> None:
@@ -144,7 +144,7 @@ class Publisher:
         self.claimed = name
 
     def decide(self, staged: StagedWorkspace | None, result: Result) -> Decision:
-        """Decide the next step from the head.  On return, everything that this step needs is on a staging branch."""
+        """Decide the next step, based on the head.  On return, all that this step needs is on a staging branch."""
         workspace = self.signature.workspace
         # A merge nearly always follows: look up its fence level while the head is read.
         level = self.staging.overlap(lambda: self.staging.level(staged)) if staged is not None else None
@@ -237,7 +237,7 @@ class Publisher:
         staged: StagedWorkspace | None,
         result: Result,
     ) -> Decision:
-        """Plan to publish on top of the current head.  Commits nothing if the head already contains the result."""
+        """Plan a publication on top of the current head.  Commits nothing if the head already contains the result."""
         workspace, head = self.signature.workspace, plan.expected_head
         restaged = self._find_restaged(target)
         if restaged is None:

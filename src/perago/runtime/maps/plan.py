@@ -72,7 +72,10 @@ COLUMNS = (
 
 
 def outcome_of(row: Row, claim: RowClaim, outcome: Outcome, result: ExecutionResult) -> RowOutcome:
-    """Build a row's outcome from an execution's result.  A stale execution must not report an outcome."""
+    """Build a row's outcome from an execution's result.
+
+    Must not be called with the outcome of a stale execution, which is never reported.
+    """
     output = outcome.output or {}
     return RowOutcome(
         row=row.number,

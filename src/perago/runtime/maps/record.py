@@ -56,7 +56,7 @@ class RowClaim:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of an execution.  The row may be claimed again afterwards, unless it is COMPLETED."""
+    """The end of an execution, with its outcome.  The row may be claimed again afterwards, unless it is COMPLETED."""
 
     claim: RowClaim
     outcome: RowOutcome
@@ -102,7 +102,7 @@ class MapRecord:
         return bool(slots) and max(slots) == claim.slot
 
     def add(self, slot: Slot) -> bool:
-        """Add a slot.  Returns False if another execution has taken that slot."""
+        """Add a slot to its row.  Returns False if another execution has already taken that slot."""
         row = slot.row if isinstance(slot, RowClaim) else slot.claim.row
         text = json.dumps(_to_json(slot), separators=(",", ":")).encode()
         try:

@@ -76,10 +76,10 @@ class RowOutcome:
     downloaded: int = 0
     uploaded: int = 0
     saved: int = 0
-    """Numbers of bytes downloaded, bytes uploaded, and bytes that did not have to be moved."""
+    """`downloaded`, `uploaded` and `saved`: numbers of bytes.  `saved` counts bytes that did not have to be moved."""
     changed: int = 0
     deleted: int = 0
-    """Numbers of files that the publication wrote and removed."""
+    """`changed` and `deleted`: the numbers of files that the publication wrote and removed."""
     result: Mapping[str, Any] | None = None
 
     @property

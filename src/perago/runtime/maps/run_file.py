@@ -34,7 +34,7 @@ class MapRunFile:
     lake: str
     """The lake's address, without credentials."""
     table: str
-    """A digest of all rows."""
+    """A digest of all rows in the table."""
     rows: int
 
 

@@ -54,7 +54,7 @@ class RunRow:
 
     @property
     def seconds(self) -> float | None:
-        """The duration, or None if unknown."""
+        """The run's duration in seconds, or None if it is unknown."""
         return None if self.started is None or self.ended is None else max(0.0, self.ended - self.started)
 
 

@@ -40,7 +40,7 @@ Mask = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class BodyLine:
-    """A line of a task's log, with its task."""
+    """A line from a task's log, and the task that it belongs to."""
 
     task: TaskState
     line: LogLine
@@ -92,7 +92,7 @@ def follow(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[BodyLine]:
-    """Yield the existing lines, then new ones, until the workflow is over or no process is running it any more."""
+    """Yield the existing lines, then new ones, until the workflow has finished or no process is running it any more."""
     lines = NewLines(orchestrator, step)
     while True:
         state = orchestrator.workflow(found.workflow_id)

@@ -50,15 +50,15 @@ class Run:
     """Maximum number of the workflow's steps that can run at the same time; None if unknown."""
     workflow_file: str = ""
     workflow_digest: str = ""
-    """The workflow's file, and a digest of the workflow's definition as it was when the run started."""
+    """`workflow_file` and `workflow_digest`: the workflow's file, and a digest of its definition at the run's start."""
     from_run: str | None = None
     from_step: str | None = None
-    """The run and the step that this run was started from."""
+    """`from_run` and `from_step`: the run and the step that this run was started from."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The state of a run when its process last stopped driving it."""
+    """The last saved state of a run.  It is saved when the run's worker stops, even if the workflow has not finished."""
 
     status: str
     started: float | None
@@ -98,7 +98,7 @@ def save_end(root: Path, run_id: str, end: RunEnd) -> None:
 
 
 def find_end(root: Path, run_id: str) -> RunEnd | None:
-    """Return the run's outcome from the last time it was driven, or None if unknown."""
+    """Return the run's last saved outcome, or None if there is none or it cannot be read."""
     try:
         return RunEnd(**json.loads((runs_folder(root) / run_id / END).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

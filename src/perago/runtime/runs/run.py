@@ -150,7 +150,7 @@ def find(servers: Backend, run_id: str | None) -> Run:
 
 
 def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
-    """Run a worker until the workflow is over.  After a signal, the workflow is left running, to be resumed."""
+    """Run a worker until the workflow has finished.  After a signal, the workflow is left unfinished, to be resumed."""
     servers, settings = plan.spec.servers, plan.settings
     with ExitStack() as stack:
         lake, orchestrator = stack.enter_context(servers.opened())
@@ -230,7 +230,7 @@ def failed_by_lost_leases_only(state: WorkflowState, lost: frozenset[str]) -> bo
 def drive_resumed(
     run: Run, plan: WorkerPlan, observer: RunObserver, *, lost: frozenset[str]
 ) -> WorkflowState:
-    """Drive the workflow to its end.
+    """Run a worker until the resumed workflow has finished, like `drive`.
 
     Retries the workflow once if it failed only because of tasks that a dead process held.
     """
@@ -295,5 +295,5 @@ def failed_step(state: WorkflowState) -> str:
 
 
 def first_line(text: str | None) -> str:
-    """Return the first line of a text."""
+    """Return the first line of the text."""
     return (text or "").strip().partition("\n")[0]
