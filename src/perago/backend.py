@@ -97,7 +97,7 @@ class Backend(ABC):
             check_placement(tasks, self.settings, embedded=self.embedded)
 
     def open_places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
-        """Return a function that opens the place where a body of these tasks works: a workdir or a staging branch.
+        """Return a function that prepares the place where a task's body works: a workdir or a staging branch.
 
         Spark is imported only if a task needs it.
         """
@@ -113,7 +113,10 @@ class Backend(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Embedded(Backend):
-    """The embedded lake below a root, with the root's orchestrator, or with that of one run, which has its own file."""
+    """The embedded lake below a root, with the orchestrator of the root or of one run.
+
+    Each run's orchestrator has its own file.
+    """
 
     settings: Settings
     run: str | None = None
@@ -124,7 +127,7 @@ class Embedded(Backend):
         return open_local_lake(self.settings)
 
     def open_orchestrator(self) -> LocalOrchestrator:
-        """Open the orchestrator of the root or of the run."""
+        """Open the run's orchestrator or, if there is no run, the root's."""
         return open_local_orchestrator(self.settings, self._orchestrator_file())
 
     def open_read_only(self) -> Orchestrator | None:
@@ -324,7 +327,7 @@ class ProbedServers:
     settings: Settings
 
     def open_lakefs(self) -> LakeFSLake:
-        """Open the real lakeFS."""
+        """Open the real lakeFS with short timeouts and without a cache."""
         from perago.lake.lakefs.client import Options
         from perago.lake.lakefs.lake import LakeFSLake
 
@@ -345,7 +348,7 @@ class ProbedServers:
         return open_local_lake(self.settings) if has_local_lake(self.settings) else None
 
     def open_conductor(self) -> Orchestrator:
-        """Open the real Conductor."""
+        """Open the real Conductor with short timeouts."""
         from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator, Timeouts
 
         settings = configured_conductor(self.settings)

@@ -129,7 +129,7 @@ class LakeUnauthenticated(LakeForbidden):
 
 
 class LakeRefused(LakeError):
-    """The server refused the call, and nothing changed."""
+    """The lake refused the call, and nothing changed."""
 
 
 class HeadMoved(LakeRefused):
@@ -169,7 +169,7 @@ class OrchestratorNotFound(OrchestratorError):
 
 
 class OrchestratorRefused(OrchestratorError):
-    """The server refused the call."""
+    """The orchestrator refused the call."""
 
 
 class OrchestratorUnavailable(OrchestratorError):

@@ -32,7 +32,7 @@ DURATIONS = "a duration such as 30s, 5m, 1h or 2d"
 _BYTES = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 _OURS = "PERAGO_"
 _DEVELOPMENT = "PERAGO_DEV_"
-"""The prefix of variables that `dev/servers` reads."""
+"""The prefix of the environment variables that `dev/servers` reads."""
 LAKEFS_NAMES = (
     "LAKECTL_SERVER_ENDPOINT_URL",
     "LAKECTL_CREDENTIALS_ACCESS_KEY_ID",

@@ -23,7 +23,7 @@ class Variable:
     default: str | None = None
     unset: str = "not set"
     values: str = ""
-    """The format of the value."""
+    """A description of the values that the variable accepts."""
     secret: bool = False
 
     @property

@@ -208,6 +208,6 @@ def _options(
 
 
 def main() -> None:
-    """Run the `perago` script."""
+    """Run the `perago` command line."""
     mark_main_program()
     app()

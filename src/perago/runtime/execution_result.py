@@ -67,7 +67,7 @@ class ExecutionResult:
     """The reason why the worker, rather than the task, failed; None if it did not."""
     seen: Observations = field(default_factory=Observations)
     tries: int = 0
-    """The number of calls made to move the branch."""
+    """The number of times that the execution tried to move the branch."""
     view: tuple[str, ...] | None = None
     """The task's view as object paths; set only if the task publishes on top of others' commits."""
 
@@ -110,7 +110,7 @@ class DeliveryResult:
 
 
 def pending_result_of(execution_id: str, assignment: Assignment, result: ExecutionResult) -> PendingResult:
-    """Return an execution's result in the form in which it is sent."""
+    """Convert an execution's result to a pending result, ready to be sent."""
     publication = _publication(assignment.input, result.outcome, result.view)
     return PendingResult(execution_id, assignment.attempt, result.outcome, publication, result.claim)
 

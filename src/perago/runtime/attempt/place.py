@@ -114,7 +114,7 @@ class Place(Protocol):
 
     @property
     def argument(self) -> object:
-        """The body's first argument."""
+        """The first argument that is passed to the body."""
 
     def tree(self, checks: Sequence[Check]) -> Tree:
         """Return the current files as a tree that these checks can inspect."""
@@ -133,7 +133,10 @@ OpenPlace = Callable[[PlaceRequest], Place]
 
 
 def open_workdir_place(request: PlaceRequest) -> Place:
-    """Return the place where a plain task's body works, a workdir.  Raises `RuntimeConfigError` for a Spark task."""
+    """Return the workdir as the place where a plain task's body works.
+
+    Raises `RuntimeConfigError` for a Spark task.
+    """
     if request.task.kind != "plain":
         raise RuntimeConfigError(
             f"task {request.task.name!r} needs Spark, and this worker has none: see perago.backend"
@@ -170,7 +173,7 @@ class WorkdirPlace:
 
     @property
     def argument(self) -> object:
-        """The workdir's path."""
+        """The workdir's path, which is passed to the body."""
         return self._request.workdir.path
 
     def tree(self, checks: Sequence[Check]) -> Tree:

@@ -66,7 +66,7 @@ def _gates(lake: ReadableLake, workspace: Workspace, head: Commit) -> Sequence[s
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Compares commits in one repository."""
+    """Compares the files in different commits of one repository."""
 
     lake: ReadableLake
     repository: str
@@ -79,7 +79,7 @@ class Differences:
     def change(
         self, segments: Iterable[Segment], advance: Sequence[Commit], roots: tuple[str, ...]
     ) -> ViewChange | None:
-        """Return the first path that differs between a segment's two commits, and the commit that changed it, or None."""
+        """Return the first path that differs between a segment's commits, and the commit that changed it, or None."""
         for segment in segments:
             path = self.first(segment, roots)
             if path is not None:

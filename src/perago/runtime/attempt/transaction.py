@@ -64,7 +64,7 @@ FutureTarget = Future[TargetBranch | None]
 
 
 class Transaction:
-    """One execution of one attempt."""
+    """One execution of one attempt, from reading its input to settling its publication."""
 
     def __init__(
         self, task: TaskDefinition, assignment: Assignment, execution_id: str, context: AttemptContext

@@ -71,7 +71,7 @@ class Workdir:
         now: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Workdir:
-        """Create one execution's folder, with its marker."""
+        """Create one execution's folder, with the marker that names its owner."""
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         marker = {
             "attempt": {

@@ -52,7 +52,7 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The row's name in messages."""
+        """The label that identifies the row in messages."""
         return f"row {self.number} ({self.repository}@{self.branch})"
 
 
@@ -66,7 +66,7 @@ class RowOutcome:
     status: Status
     reason: str = ""
     ref: str = ""
-    """The input commit."""
+    """The input commit of the last attempt."""
     published: str = ""
     """The commit that contains the row's result; the same as `ref` if nothing changed."""
     attempts: int = 0
@@ -89,7 +89,7 @@ class RowOutcome:
 
     @property
     def label(self) -> str:
-        """The row's name in messages."""
+        """The label that identifies the row in messages."""
         return f"row {self.row} ({self.repository}@{self.branch})"
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The run file, `OUTCOMES.map`, which is kept next to the table of outcomes, and its lock.
+"""The run file `OUTCOMES.map`, which is next to the table of outcomes, and the lock on that file.
 
 The file names the run, so that `--resume` can find the run's record in the lake.  Everything else is in that record.
 

@@ -98,7 +98,7 @@ class ReadOnlyBackend(Protocol):
 
     @property
     def embedded(self) -> bool:
-        """True for the embedded servers."""
+        """True if these are the embedded servers."""
 
     def of_run(self, run_id: str) -> ReadOnlyBackend:
         """Return the same servers, but with the orchestrator of this run."""
@@ -117,7 +117,7 @@ class RunHandle:
 
     @property
     def id(self) -> str:
-        """The run's id, or else the workflow's."""
+        """The run's id or, if there is no run, the workflow's id."""
         return self.run.id if self.run else self.workflow_id
 
     @property

@@ -34,7 +34,7 @@ _LOCK_DELAY_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything needed to resume a killed run."""
+    """The record of a run, with everything needed to resume the run if its process is killed."""
 
     id: str
     workflow_id: str
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The last saved state of a run.  It is saved when the run's worker stops, even if the workflow has not finished."""
+    """The last saved state of a run.  It is saved when the run's worker stops, even if the workflow is unfinished."""
 
     status: str
     started: float | None
