@@ -94,7 +94,7 @@ def _file_at(lake: ReadableLake, repository: str, ref: str, path: str) -> Iterat
 def with_missing_files_hint(
     outcome: Outcome, error: Exception, publisher: Publisher | None, *, timeout: float = HINT_TIMEOUT_SECONDS
 ) -> Outcome:
-    """Return the outcome.  If files were missing and the prefix or view is empty, its reason gets a hint.
+    """Return the outcome, adding a hint to its reason if files were missing and the prefix or view is empty.
 
     For an empty prefix, the hint names the existing folders.
     """
