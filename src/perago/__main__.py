@@ -12,7 +12,7 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Load the command, then run it."""
+    """Load the `perago` command line, then run it."""
     try:
         from perago.cli import main as command
 

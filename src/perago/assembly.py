@@ -158,7 +158,7 @@ def check_map(servers: Backend) -> None:
 
 
 def open_engine(settings: Settings, py_files: Sequence[Path]) -> SparkEngine:
-    """Return the engine that runs the rows of a map."""
+    """Return the Spark engine that runs the rows of a map."""
     from perago.spark.map_engine import SparkEngine
 
     return SparkEngine(for_short_run(settings), py_files)

@@ -62,7 +62,7 @@ class Backend(ABC):
 
     @abstractmethod
     def of_run(self, run_id: str) -> Self:
-        """Return this backend in the form that one run's worker uses."""
+        """Return this backend, adapted to the worker of a single run."""
 
     @abstractmethod
     def for_tasks(self, tasks: Sequence[TaskDefinition]) -> Self:
@@ -74,7 +74,7 @@ class Backend(ABC):
 
     @abstractmethod
     def with_workspace_root(self, folder: Path) -> Self:
-        """Return this backend for an executor whose workdirs are below `folder`."""
+        """Return a copy of this backend for an executor whose workdirs are below `folder`."""
 
     def open_ports(self) -> tuple[Lake, Orchestrator]:
         """Open the lake and the orchestrator for this process."""
@@ -90,14 +90,14 @@ class Backend(ABC):
             yield lake, orchestrator
 
     def check_places(self, tasks: Sequence[TaskDefinition]) -> None:
-        """Raise an error if a Spark task cannot run with its placement. Call this before polling."""
+        """Raise an error if one of the Spark tasks cannot run with its placement. Call this before polling."""
         if any(task.kind == "spark" for task in tasks):
             from perago.spark.placement import check_placement
 
             check_placement(tasks, self.settings, embedded=self.embedded)
 
     def open_places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
-        """Return the function that opens the places for these tasks' bodies.
+        """Return a function that prepares the place where a task's body works: a workdir or a staging branch.
 
         Spark is imported only if a task needs it.
         """
@@ -113,7 +113,10 @@ class Backend(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Embedded(Backend):
-    """The embedded lake below a root, with the root's orchestrator, or with that of one run, which has its own file."""
+    """The embedded lake below a root, with the orchestrator of the root or of one run.
+
+    Each run's orchestrator has its own file.
+    """
 
     settings: Settings
     run: str | None = None
@@ -124,7 +127,7 @@ class Embedded(Backend):
         return open_local_lake(self.settings)
 
     def open_orchestrator(self) -> LocalOrchestrator:
-        """Open the orchestrator of the root or of the run."""
+        """Open the run's orchestrator or, if there is no run, the root's."""
         return open_local_orchestrator(self.settings, self._orchestrator_file())
 
     def open_read_only(self) -> Orchestrator | None:
@@ -150,16 +153,16 @@ class Embedded(Backend):
             orchestrator.take_over(workflow_id, "the process that ran it is gone")
 
     def with_workspace_root(self, folder: Path) -> Embedded:
-        """Return this backend for an executor whose workdirs are below `folder`."""
+        """Return a copy of this backend for an executor whose workdirs are below `folder`."""
         return replace(self, settings=replace(self.settings, workspace_root=folder))
 
     def recording(self, workflow_id: str, step: str) -> Recording:
-        """Return a recording of the part of a workflow that ran before a step."""
+        """Return the recorded tasks of a workflow, divided into those before a step and the rest."""
         with closing(self.open_orchestrator()) as orchestrator:
             return orchestrator.recording(workflow_id, step)
 
     def start_from(self, recorded: Recording, branches: Mapping[str, Mapping[str, str]]) -> str:
-        """Start a workflow at the step where a recording ends, on other branches. Returns the new workflow's id."""
+        """Start a new workflow at the step where a recording was divided, on other branches. Returns its id."""
         with closing(self.open_orchestrator()) as orchestrator:
             return orchestrator.start_from(recorded, branches)
 
@@ -191,7 +194,7 @@ class Real(Backend):
         return open_conductor(self.settings, completion_seconds=self.completion_seconds)
 
     def open_read_only(self) -> Orchestrator | None:
-        """Open Conductor."""
+        """Open Conductor. There is no separate read-only mode, because opening Conductor changes nothing."""
         return open_conductor(self.settings)
 
     def import_adapters(self) -> None:
@@ -213,12 +216,12 @@ class Real(Backend):
         """Do nothing, because Conductor times out the attempts of dead workers when their leases expire."""
 
     def with_workspace_root(self, folder: Path) -> Real:
-        """Return this backend for an executor whose workdirs are below `folder`."""
+        """Return a copy of this backend for an executor whose workdirs are below `folder`."""
         return replace(self, settings=replace(self.settings, workspace_root=folder))
 
 
 def for_short_run(settings: Settings) -> Settings:
-    """Return settings for short work: Spark sessions start quickly, unless the settings say otherwise."""
+    """Return settings for a short run: Spark sessions start quickly, unless the settings specify otherwise."""
     return replace(settings, spark_session="quick") if settings.spark_session == "auto" else settings
 
 
@@ -324,7 +327,7 @@ class ProbedServers:
     settings: Settings
 
     def open_lakefs(self) -> LakeFSLake:
-        """Open the real lakeFS."""
+        """Open the real lakeFS with short timeouts and without a cache."""
         from perago.lake.lakefs.client import Options
         from perago.lake.lakefs.lake import LakeFSLake
 
@@ -345,7 +348,7 @@ class ProbedServers:
         return open_local_lake(self.settings) if has_local_lake(self.settings) else None
 
     def open_conductor(self) -> Orchestrator:
-        """Open the real Conductor."""
+        """Open the real Conductor with short timeouts."""
         from perago.orchestrator.conductor.orchestrator import ConductorOrchestrator, Timeouts
 
         settings = configured_conductor(self.settings)
@@ -371,8 +374,8 @@ def server_names(
 ) -> tuple[str, str]:
     """Return the name and version of each server, as the server reports them, with its address.
 
-    Raises `RuntimeConfigError` if something other than lakeFS or Conductor answers.  The error names the address and
-    the setting that contains it.
+    Raises `RuntimeConfigError` if a server does not identify itself as lakeFS or Conductor.  The error names the
+    address and the setting that contains it.
     """
     if embedded:
         return lake.server(), orchestrator.server()

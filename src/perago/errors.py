@@ -71,11 +71,11 @@ class GuardrailViolation(PeragoError):
 
 
 class PreGuardrailViolation(GuardrailViolation):
-    """A check before the body failed. Retrying on the same input is useless."""
+    """A check failed before the body ran. Retrying with the same input will not help."""
 
 
 class PostGuardrailViolation(GuardrailViolation):
-    """A check after the body failed. Nothing is published."""
+    """A check failed after the body ran. Nothing is published."""
 
 
 class TaskExecutionError(PeragoError):
@@ -105,7 +105,7 @@ class PublishFenceError(PeragoError):
 
 
 class PublishUnknownError(PeragoError):
-    """A publish call ended without an answer. The branch must be read to settle it."""
+    """A publish call ended without a response. The branch must be read to find out whether it landed."""
 
 
 class LakeError(PeragoError):
@@ -113,11 +113,11 @@ class LakeError(PeragoError):
 
 
 class LakeNotFound(LakeError):
-    """No such repository, branch, ref or object."""
+    """The repository, branch, ref or object does not exist."""
 
 
 class LakeConflict(LakeError):
-    """The name is taken."""
+    """The name of a new repository, branch, tag or object is already taken."""
 
 
 class LakeForbidden(LakeError):
@@ -129,7 +129,7 @@ class LakeUnauthenticated(LakeForbidden):
 
 
 class LakeRefused(LakeError):
-    """The server refused the call, and nothing changed."""
+    """The lake refused the call, and nothing changed."""
 
 
 class HeadMoved(LakeRefused):
@@ -157,7 +157,7 @@ class LandedElsewhere(LakeError):
 
 
 class LakeUnavailable(LakeError):
-    """The lake gave no answer, or an inconclusive one: the call may have happened."""
+    """The lake did not respond, or its response was inconclusive. The call may have taken effect."""
 
 
 class OrchestratorError(PeragoError):
@@ -165,19 +165,19 @@ class OrchestratorError(PeragoError):
 
 
 class OrchestratorNotFound(OrchestratorError):
-    """No such task, workflow or definition."""
+    """The task, workflow or definition does not exist."""
 
 
 class OrchestratorRefused(OrchestratorError):
-    """The server refused the call."""
+    """The orchestrator refused the call."""
 
 
 class OrchestratorUnavailable(OrchestratorError):
-    """The orchestrator gave no answer, or an inconclusive one."""
+    """The orchestrator did not respond, or its response was inconclusive."""
 
 
 def install_extra(extra: str) -> str:
-    """Return the command that adds an extra to the running Perago.
+    """Return the command that adds an extra to this Perago installation.
 
     With the exact version, pip keeps the installed Perago and installs only the extra's requirements.  Without it, a
     pip in another environment would install the package called perago from the index, which is a different product.

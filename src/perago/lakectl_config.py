@@ -14,7 +14,7 @@ from perago.errors import RuntimeConfigError
 
 FILE_SETTING = "LAKECTL_CONFIG_FILE"
 DEFAULT_FILE = ".lakectl.yaml"
-"""The name of the file in the home folder."""
+"""The name of lakectl's configuration file in the home folder."""
 
 _KEYS = {
     "LAKECTL_SERVER_ENDPOINT_URL": ("server", "endpoint_url"),

@@ -32,7 +32,7 @@ DURATIONS = "a duration such as 30s, 5m, 1h or 2d"
 _BYTES = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 _OURS = "PERAGO_"
 _DEVELOPMENT = "PERAGO_DEV_"
-"""The prefix of variables that `dev/servers` reads."""
+"""The prefix of the environment variables that `dev/servers` reads."""
 LAKEFS_NAMES = (
     "LAKECTL_SERVER_ENDPOINT_URL",
     "LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
@@ -83,7 +83,7 @@ class Settings:
     executor_max_tasks: int
     shutdown_force_kill_after: float | None
     spark_master: str
-    """The effective master, whether from PERAGO_SPARK_CONF, PERAGO_SPARK_MASTER or spark-defaults.conf."""
+    """The effective Spark master, whether from PERAGO_SPARK_CONF, PERAGO_SPARK_MASTER or spark-defaults.conf."""
     spark_conf: str
     spark_session: SparkSessionKind
     """The kind of Spark session. Quick sessions suit short work on one machine. With auto, the code that creates the

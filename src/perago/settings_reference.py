@@ -15,7 +15,7 @@ ROOT = "<root>"
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable. `unset` describes the behaviour if the variable is not set and has no default."""
+    """One environment variable. `unset` describes the behaviour if the variable is not set and has no default."""
 
     name: str
     meaning: str
@@ -23,7 +23,7 @@ class Variable:
     default: str | None = None
     unset: str = "not set"
     values: str = ""
-    """The format of the value."""
+    """A description of the values that the variable accepts."""
     secret: bool = False
 
     @property
@@ -34,7 +34,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Related variables under one title."""
+    """A group of related environment variables, with a title."""
 
     title: str
     about: str

@@ -21,7 +21,7 @@ _LINE = re.compile(r"\s*([^\s=:#]+)\s*[=:\s]\s*(.*?)\s*$")
 
 
 def chosen_master(environ: Mapping[str, str], *, default: str) -> tuple[str, str]:
-    """Return the effective master and its source: a variable, `spark-defaults.conf` or `default`."""
+    """Return the effective Spark master and its source: a variable, `spark-defaults.conf` or `default`."""
     try:
         configured = parse_conf(environ.get("PERAGO_SPARK_CONF", "")).get(_MASTER)
     except RuntimeConfigError:

@@ -118,7 +118,7 @@ class _Commands(TyperGroup):
 def _tidy(command: Any, ctx: Any) -> None:
     """Remove uninformative types from the help of a command and its subcommands.
 
-    Typer writes `<bool>` beside flags, `<str>` beside arguments, and braces around required arguments.  The names and
+    Typer writes `<bool>` after flags, `<str>` after arguments, and braces around required arguments.  The names and
     help texts are clearer.
     """
     for parameter in command.get_params(ctx):
@@ -132,7 +132,10 @@ def _tidy(command: Any, ctx: Any) -> None:
 
 
 def _metavar(option: Any, ctx: Any) -> str | None:
-    """Return the placeholder for an option without a metavar: N for a number, else None, which lists the choices."""
+    """Return the placeholder for an option without a metavar: `N` for a number.
+
+    Returns None for any other option, so that typer lists the option's choices.
+    """
     return "N" if str(option.display_type_rich(ctx)).startswith("<int") else None
 
 
@@ -165,7 +168,10 @@ def _printing_usage_errors() -> Iterator[None]:
 
 
 def _without_secrets(text: str) -> str:
-    """Mask secrets in an error's text, because it may quote a server's answer, which may quote the request."""
+    """Mask secrets in an error's text.
+
+    The text may quote a server's response, and the response may quote the request.
+    """
     try:
         settings = load_settings(os.environ, remote=True)
     except RuntimeConfigError:
@@ -202,6 +208,6 @@ def _options(
 
 
 def main() -> None:
-    """Run the `perago` script."""
+    """Run the `perago` command line."""
     mark_main_program()
     app()

@@ -1,4 +1,4 @@
-"""`perago fence`: install, prove or remove the hard fence on a lakeFS branch."""
+"""`perago fence install`, `prove` and `remove`: manage the hard fence on a lakeFS branch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ app = typer.Typer(
 
 @contextmanager
 def _lakefs(question: str | None = None, *, yes: bool = False) -> Iterator[Lake]:
-    """Open lakeFS, name it on stderr, and ask `question`, if any. A command that leaves nothing behind asks none."""
+    """Open lakeFS, name it on stderr, and ask the user to confirm `question`, if there is one.
+
+    A command that leaves no changes behind has no question.
+    """
     asks: Asks = "before it writes" if question is not None else "never"
     choice = choose_servers(None, True, asks=asks, yes=yes, lake_only=True)
     with choice.open_lake() as lake:
@@ -38,7 +41,7 @@ def _lakefs(question: str | None = None, *, yes: bool = False) -> Iterator[Lake]
 def install(
     repository: Repository, branch: Branch = "main", yes: Yes = False, as_json: AsJson = False
 ) -> None:
-    """Install the fence on a branch, by a merge."""
+    """Install the fence on a branch with a merge commit."""
     with _lakefs(f"Install the fence on {repository}/{branch}, by a merge?", yes=yes) as lake:
         done = open_fence(lake).install(repository, branch)
     if as_json:
@@ -73,7 +76,7 @@ def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = Fal
 def remove(
     repository: Repository, branch: Branch = "main", yes: Yes = False, as_json: AsJson = False
 ) -> None:
-    """Remove the fence from a branch, by a merge."""
+    """Remove the fence from a branch with a merge commit."""
     with _lakefs(f"Remove the fence from {repository}/{branch}, by a merge?", yes=yes) as lake:
         done = open_fence(lake).remove(repository, branch)
     if as_json:

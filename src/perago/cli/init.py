@@ -1,4 +1,4 @@
-"""`perago init`: write a project that runs as is."""
+"""`perago init`: create a ready-to-run project."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NoSpark = Annotated[
 
 
 def init(name: Name, no_spark: NoSpark = False) -> None:
-    """Write a project that runs as it is: two tasks, a workflow, data and tests, in a new folder."""
+    """Create a new folder with a ready-to-run project: two tasks, a workflow, data and tests."""
     named = project_name(name)
     texts = project_files(named, spark=not no_spark, version=__version__)
     write_project(Path(named.name), texts)

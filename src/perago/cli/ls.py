@@ -1,4 +1,4 @@
-"""`perago ls`: list the objects in a ref."""
+"""`perago ls`: list the objects at a ref."""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ def _task_of(target: str) -> tuple[str, TaskDefinition]:
 def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings) -> list[Row]:
     """Return the rows of the table.
 
-    The task and the name of the outcomes file are checked first, so that a mistake ends the command before anything is
-    opened.
+    The task and the name of the outcomes file are checked first, so that an error in them is reported before anything
+    is opened.
     """
     from perago.runtime.maps.rows import rows_of
     from perago.runtime.maps.table import format_of, read_table

@@ -49,7 +49,7 @@ def warn(text: str) -> None:
 
 
 def error(text: str) -> None:
-    """Print an error. The text may have several lines, for example with a traceback."""
+    """Print an error. The text may span several lines, for example if it includes a traceback."""
     _print(printable(f"error: {text}"), "red", err=True)
 
 

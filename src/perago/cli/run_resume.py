@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def find_completed(servers: Embedded | Real, run_id: str | None) -> tuple[Run, WorkflowState | None]:
-    """Return the run with this id, or else the newest run, and the run's state if it is COMPLETED.
+    """Return a pair: the run with this id (by default, the newest run), and its state.
 
-    The state is None if there is something left to resume.
+    The state is None if the run is not COMPLETED, which means that there is something left to resume.
     """
     from perago.runtime.runs import run
 

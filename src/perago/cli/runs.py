@@ -39,7 +39,7 @@ def runs(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, newest first: when, workflow, status, time, what failed."""
+    """List runs, newest first, with their start time, workflow, status, duration and failure."""
     if context.invoked_subcommand is not None:
         if root is not None or remote is not None or as_json:
             raise typer.BadParameter(
@@ -61,7 +61,7 @@ def runs(
 
 @app.command("prune")
 def prune(older_than: OlderThan, root: Root = None, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Remove the folders of old runs: their logs and their state; what they published stays."""
+    """Remove the folders of old runs, with their logs and state. What the runs have published is kept."""
     from perago.runtime.runs import listing
 
     refuse_without_terminal("before it deletes", yes=yes)

@@ -79,9 +79,9 @@ class ServerChoice:
             lake.close()
 
     def name_lake(self, lake: Lake | None = None) -> None:
-        """Name the lake on stderr.
+        """Print the lake's name and location to stderr.
 
-        An open lakeFS is asked for its version, so that another server is not mistaken for it.
+        An open lakeFS is also asked for its version, so that a different server is not mistaken for lakeFS.
         """
         from perago.backend import name_lake
 
@@ -103,7 +103,7 @@ class ServerChoice:
             output.fail("nothing was changed")
 
     def options(self, root: Path | None) -> list[str]:
-        """Return the options that make another command use the same servers."""
+        """Return the options that make another command use the same servers as this one."""
         where = ["--root", str(root)] if root is not None else []
         if self.remote:
             return [*where, "--remote"]

@@ -23,7 +23,7 @@ from perago.settings import load_settings
 
 
 class Engine(StrEnum):
-    """The place where attempts run."""
+    """The kind of executor in which attempts run: local processes or Spark executors."""
 
     PROCESS = "process"
     SPARK = "spark"

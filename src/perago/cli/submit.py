@@ -1,4 +1,4 @@
-"""`perago submit`: start a registered workflow, which existing workers run, and with --follow show its progress.
+"""`perago submit`: start a registered workflow for existing workers to run.  With --follow, also show its progress.
 
 Exit codes: 0 if the workflow was started or, with --follow, is COMPLETED; 1 if it was not started or did not complete,
 or if following was stopped; 2 if the command line is invalid.
@@ -143,7 +143,7 @@ class _Where:
         return open_lakefs(self.settings)
 
     def command(self, name: str, *arguments: str) -> str:
-        """Return a command line that uses the same servers."""
+        """Return a `perago` command line that uses the same servers as this command."""
         root = ["--root", str(self.root)] if self.root is not None else []
         return shlex.join(["perago", name, *arguments, *(["--local", *root] if self.local else [])])
 

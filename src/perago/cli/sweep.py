@@ -91,7 +91,7 @@ def _agree(choice: ServerChoice, verdicts: Sequence[Verdict]) -> None:
 
 
 def _owners(stack: ExitStack, choice: ServerChoice, lake: Lake) -> Owners:
-    """Return the possible owners of a branch: maps on this lake, and the orchestrators that use the lake."""
+    """Return the sources in which a branch's owner is looked up: the lake's map runs, and its orchestrators."""
     embedded, settings = not choice.remote, choice.settings
     orchestrators = open_local_orchestrators(settings) if embedded else [open_conductor(settings)]
     for orchestrator in orchestrators:

@@ -45,17 +45,17 @@ class LiveTable(Live):
     # Like printing, every method takes the terminal's lock before the table's own lock.
 
     def start(self, refresh: bool = False) -> None:
-        """Start drawing."""
+        """Start drawing the table."""
         with self._terminal.lock:
             super().start(refresh)
 
     def stop(self) -> None:
-        """Remove the table."""
+        """Stop drawing, and remove the table from the terminal."""
         with self._terminal.lock:
             super().stop()
 
     def update(self, renderable: RenderableType, *, refresh: bool = True) -> None:
-        """Draw a new table."""
+        """Draw a new table in place of the current one."""
         with self._terminal.lock:
             super().update(renderable, refresh=refresh)
 

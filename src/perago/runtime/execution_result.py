@@ -35,14 +35,14 @@ class Observations:
     """The evaluated checks, in order."""
     changed: int = 0
     deleted: int = 0
-    """Numbers of files that the publication wrote and removed."""
+    """`changed` and `deleted`: the numbers of files that the publication wrote and removed."""
     trace: tuple[str, ...] = ()
     """The lines of the user traceback, if user code raised an exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The branch that made this execution the attempt's publisher.  Dropped after the orchestrator has answered."""
+    """The branch that made this execution the attempt's publisher.  Dropped after the orchestrator has responded."""
 
     repository: str
     branch: str
@@ -50,7 +50,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionResult:
-    """The outcome of an execution, with its figures and its claim, which is dropped after the result has been sent."""
+    """The outcome of an execution, with its figures and its claim.
+
+    The claim is dropped after the result has been sent.
+    """
 
     outcome: Outcome
     claim: Claim | None = None
@@ -64,7 +67,7 @@ class ExecutionResult:
     """The reason why the worker, rather than the task, failed; None if it did not."""
     seen: Observations = field(default_factory=Observations)
     tries: int = 0
-    """The number of calls made to move the branch."""
+    """The number of times that the execution tried to move the branch."""
     view: tuple[str, ...] | None = None
     """The task's view as object paths; set only if the task publishes on top of others' commits."""
 
@@ -73,8 +76,8 @@ class ExecutionResult:
 class Publication:
     """The published commit, which was the branch's head when the publish was settled.
 
-    If `view` is set, others may publish on top of it: then it is enough that the commit is on the branch and that the
-    task's view has not changed since.
+    If `view` is set, others may publish on top of it.  In that case, the publication is valid as long as the commit is
+    on the branch and the task's view has not changed since.
     """
 
     repository: str
@@ -107,7 +110,7 @@ class DeliveryResult:
 
 
 def pending_result_of(execution_id: str, assignment: Assignment, result: ExecutionResult) -> PendingResult:
-    """Return an execution's result in the form in which it is sent."""
+    """Convert an execution's result to a pending result, ready to be sent."""
     publication = _publication(assignment.input, result.outcome, result.view)
     return PendingResult(execution_id, assignment.attempt, result.outcome, publication, result.claim)
 

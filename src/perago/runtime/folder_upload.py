@@ -112,7 +112,7 @@ def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path, doing: str 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a put.
+    """The branch and prefix that a put writes to.
 
     `prefix` is empty or ends in a slash.  `delete` means that objects that are not in the folder are removed.
     """
@@ -173,7 +173,7 @@ def plan_put(lake: ReadableLake, target: Target, files: Sequence[Upload]) -> Put
 
 
 class FolderPut:
-    """One put.  `new_branch` yields unique names for hidden branches."""
+    """Publishes a folder's files to a branch in one commit.  `new_branch` yields unique names for hidden branches."""
 
     def __init__(
         self, lake: PublishingLake, target: Target, files: Sequence[Upload], new_branch: Iterator[str]

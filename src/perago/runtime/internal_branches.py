@@ -5,7 +5,7 @@ A publication is still valid, and a later worker may send its result, under thes
     a task that does not rebase     its commit is the branch's head
     a task that rebases             its commit is on the branch, and the task's view has not changed since
 
-A lake that does not answer proves nothing, so its error is passed on to the caller.
+If the lake does not respond, the publication may or may not be valid, so the error is passed on to the caller.
 """
 
 from __future__ import annotations

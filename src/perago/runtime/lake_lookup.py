@@ -1,6 +1,6 @@
 """Looks up names in a lake: suggestions for names that do not exist, and the head of REPO[@BRANCH].
 
-A suggestion never hides the original error: if the lake cannot answer, that error is raised unchanged.
+A suggestion never hides the original error: if the lake cannot be queried, that error is raised unchanged.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _exists(lake: ReadableLake, repository: str, ref: str) -> bool:
 def expect_workspace(lake: ReadableLake, workspace: str, *, new_repositories: Collection[str]) -> None:
     """Raise an error if the workspace does not exist.
 
-    The main branch of a repository in `new_repositories`, which is still to be created, is accepted too.
+    A repository in `new_repositories` is still to be created, so its main branch is accepted too.
     """
     repository, _, branch = workspace.partition("@")
     if repository in new_repositories and branch in ("", "main"):

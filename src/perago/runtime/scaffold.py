@@ -7,8 +7,8 @@ on a Conductor server share one namespace.
 A template is the file itself, with a placeholder `{{word}}` for each name.
 
 The folder is written completely or not at all, and never over existing files: the files are written to a temporary
-folder next to it, which is then renamed.  So a full disk leaves no half-written project, which the next `perago init`
-would refuse to touch.
+folder next to it, which is then renamed.  So a full disk leaves no half-written project behind.  The next
+`perago init` would refuse to touch one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from perago.errors import RuntimeConfigError
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{2,62}")
 _RESERVED = "perago"
-"""Not allowed as a project's name: in its parent folder, Python would import the project instead of the package."""
+"""A name that no project may have: in its parent folder, Python would import the project instead of Perago itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def project_name(text: str) -> ProjectName:
 
 
 def _suggestion(text: str) -> str:
-    """Return a similar valid name."""
+    """Return a valid project name that is similar to the given one."""
     last = text.rstrip("/").rpartition("/")[2]
     kept = re.sub(r"[^A-Za-z0-9_-]+", "-", last).strip("-_")[:50]
     return kept if _NAME.fullmatch(kept) else f"my-{kept or 'project'}"

@@ -114,7 +114,7 @@ def start(orchestrator: Orchestrator, prepared: PreparedSubmission) -> str:
 def follow(
     orchestrator: Orchestrator, workflow_id: str, observer: SubmitObserver, sleep: Callable[[float], None]
 ) -> WorkflowState:
-    """Show the workflow until it ends, and return its final state.
+    """Show the workflow's progress until it ends, and return its final state.
 
     Interrupting this function does not stop the workflow.
     """

@@ -1,1 +1,1 @@
-"""One attempt: the transaction and its parts, which run in the executor."""
+"""Runs one attempt in an executor: the transaction, and the parts that it consists of."""

@@ -3,9 +3,9 @@
 Overlap: a transaction declares which calls may run concurrently, and the caller decides whether they do.  An executor
 passes a thread pool's `submit`; the default runs everything inline.  Calls that change something are always awaited.
 
-Fences wait while the orchestrator is unavailable (`ask_until_answered`), so that a server restart does not discard the
-work of every attempt that finishes during it.  Waiting is safe: the answer describes the state at the moment it is
-given, and nothing is published without one.
+The attempt fence waits while the orchestrator is unavailable (`ask_until_answered`), so that a server restart does not
+discard the work of every attempt that finishes during it.  Waiting is safe: the response describes the state at the
+moment it is given, and nothing is published without one.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ Observer = Callable[[str], None]
 """Receives the name of each step when it begins."""
 
 RetryQuery = Callable[[Callable[[], AttemptSnapshot]], AttemptSnapshot]
-"""Asks the orchestrator about an attempt, possibly with retries."""
+"""Calls a function that asks the orchestrator about an attempt, possibly with retries, and returns its result."""
 
 
 def ask_once(ask: Callable[[], AttemptSnapshot]) -> AttemptSnapshot:
-    """Ask without retrying."""
+    """Ask the orchestrator about an attempt once, without retrying."""
     return ask()
 
 
@@ -79,7 +79,7 @@ def clean_up_now(cleanup: ExitStack) -> None:
 
 @dataclass(frozen=True, slots=True)
 class AttemptContext:
-    """Dependencies and settings shared by a process's transactions.
+    """Dependencies and settings shared by all transactions in a process.
 
     `clean_up` may defer its work to another thread.
     """
@@ -99,10 +99,10 @@ class AttemptContext:
     timing: Timing = field(default_factory=Timing)
     preserving_process_state: Callable[[], AbstractContextManager[None]] = preserving_process_state
     on_error: Callable[[Exception], None] = lambda _error: None
-    """Receives the exception that ended an attempt, but cannot affect the outcome."""
+    """Called with the exception that ended an attempt.  It cannot change the outcome."""
     wrong_input: WrongInput = "failed"
     mask: Callable[[str], str] = str
-    """Hides secrets in a text; applied before the text is truncated."""
+    """Hides secrets in text.  It is applied before the text is truncated."""
 
 
 def ask_until_answered(
@@ -111,7 +111,10 @@ def ask_until_answered(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Ask until the orchestrator answers.  Raises `OrchestratorUnavailable` after five minutes without an answer."""
+    """Repeat a call until the orchestrator responds.
+
+    Raises `OrchestratorUnavailable` after five minutes without a response.
+    """
     until, failures = clock() + LONGEST_WAIT_SECONDS, 0
     while True:
         try:

@@ -1,6 +1,8 @@
-"""Sends results for a worker's result sender, and for attempts that run inline (`Executor`, for tests and trials).
+"""Delivers results to the orchestrator, both for a worker's result sender and for attempts that run inline.
 
-The claim is dropped only after the orchestrator has answered.  Until then, a twin must find it taken.
+`Executor` runs attempts inline, for tests and trials.
+
+A claim is dropped only after the orchestrator has responded.  Until then, a twin must find it taken.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ log = logging.getLogger("perago.executor")
 def deliver(
     orchestrator: AttemptReporter, lake: StagingLake, pending: PendingResult, *, worker_id: str
 ) -> DeliveryResult:
-    """Send a result and drop its claim.  If there is no answer, raises `OrchestratorError` and keeps the claim."""
+    """Send a result and drop its claim.
+
+    If the orchestrator does not respond, raises `OrchestratorError` and keeps the claim.
+    """
     return finish(lake, send(orchestrator, pending, worker_id=worker_id))
 
 
@@ -40,7 +45,7 @@ def send(orchestrator: AttemptReporter, pending: PendingResult, *, worker_id: st
 
 
 def finish(lake: StagingLake, delivery: DeliveryResult) -> DeliveryResult:
-    """Drop the claim after the orchestrator has answered or the result was given up.  Returns `delivery`."""
+    """Drop the claim after the orchestrator has responded or the result has been discarded.  Returns `delivery`."""
     drop_claim(lake, delivery.pending)
     return delivery
 

@@ -1,12 +1,12 @@
-"""Lists the view of one commit, root by root.
+"""Lists the files in the view of one commit, one root path at a time.
 
 Nothing outside the view is listed, except for a hint about an empty prefix, which names the existing folders.  If the
 view is only a part of the prefix, the hint does not look outside the view either.  A root may be a file, a folder or
 missing, and may be something else at the next commit.  So two requests are made: for the object with exactly that name,
-and for the objects below it.  `plays` never matches `plays-old/`.
+and for the objects below it.  A root `plays` never matches `plays-old/`.
 
 An empty prefix or view is not an error: the task may be the first to write there.  But if an attempt fails because
-files are missing, `with_missing_files_hint` adds a hint to the reason.  If the lake fails or is slow to answer, the
+files are missing, `with_missing_files_hint` adds a hint to the reason.  If the lake fails or is slow to respond, the
 reason is left unchanged.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 HINT_TIMEOUT_SECONDS = 5.0
-"""Maximum wait for the hint, in seconds.  The wait delays the result of a failed attempt."""
+"""Maximum number of seconds to wait for the hint.  The wait delays the result of a failed attempt."""
 _SPARK_HAS_NO_FILES = "PATH_NOT_FOUND"
 
 
@@ -40,7 +40,7 @@ class Listing:
 
     files: FileStates
     differing_checksums: FileStates = field(default_factory=FileStates)
-    """The states, as listed, of objects whose listed checksum is not the checksum of their bytes.
+    """Original listing entries of objects whose listed checksum is not the checksum of their bytes.
 
     In `files`, these objects have the checksum of their bytes.
     """
@@ -52,7 +52,10 @@ class Listing:
         self.files.put(path, FileState(listed.size, checksum), self.files.stat(path))
 
     def states(self, known: Listing | None = None) -> FileStates:
-        """Return the file states.  An object listed exactly as in `known` takes its state from `known`."""
+        """Return the states of all files.
+
+        If an object is listed exactly as it was in `known`, a checksum corrected there is used here too.
+        """
         if known is not None:
             for path, listed in known.differing_checksums.items():
                 if self.files.get(path) == listed:
@@ -91,7 +94,7 @@ def _file_at(lake: ReadableLake, repository: str, ref: str, path: str) -> Iterat
 def with_missing_files_hint(
     outcome: Outcome, error: Exception, publisher: Publisher | None, *, timeout: float = HINT_TIMEOUT_SECONDS
 ) -> Outcome:
-    """Return the outcome, with a hint in its reason if files were missing and the prefix or view is empty.
+    """Return the outcome, adding a hint to its reason if files were missing and the prefix or view is empty.
 
     For an empty prefix, the hint names the existing folders.
     """

@@ -45,7 +45,7 @@ class ExecutionTrace:
     def capturing_user_errors(self) -> Iterator[None]:
         """Record the traceback if the user code in this block raises.
 
-        Enter it before the process state is saved, so that the traceback is formatted after the state has been
+        Enter the block before the process state is saved, so that the traceback is formatted after the state has been
         restored.
         """
         try:
@@ -79,7 +79,7 @@ class ExecutionTrace:
 
 
 def say_nothing(_text: str) -> None:
-    """Ignore the note."""
+    """Ignore a progress note."""
 
 
 class Traffic:
@@ -98,15 +98,15 @@ class Traffic:
 
     @property
     def moved(self) -> BytesMoved:
-        """The bytes counted so far."""
+        """The numbers of bytes moved and saved so far."""
         return self._moved
 
     def down(self, files: int, size: int) -> None:
-        """Count downloaded files and bytes."""
+        """Add to the counts of downloaded files and bytes."""
         self._add("download", files, downloaded=size)
 
     def up(self, files: int, size: int) -> None:
-        """Count uploaded files and bytes."""
+        """Add to the counts of uploaded files and bytes."""
         self._add("upload", files, uploaded=size)
 
     def say(self, text: str) -> None:
@@ -114,7 +114,7 @@ class Traffic:
         self._note(text)
 
     def save(self, size: int) -> None:
-        """Count bytes that did not have to be moved."""
+        """Add to the count of bytes that did not have to be moved."""
         self._add("", 0, saved=size)
 
     def _add(self, what: str, files: int, *, downloaded: int = 0, uploaded: int = 0, saved: int = 0) -> None:

@@ -1,7 +1,7 @@
-"""The place where a body works: the port between a transaction and the workspace that its body sees.
+"""The place where a body works: the workdir or staging branch where it reads its input and writes its result.
 
-A place provides the body's first argument, the tree that checks inspect, and the result to publish.  There are two
-kinds:
+A transaction deals with the place only through the port `Place`.  A place provides the body's first argument, the tree
+that checks inspect, and the result to publish.  There are two kinds:
 
     in the workdir   the view is downloaded; the body's changes are uploaded to a staging branch after the fence
     direct           the body reads and writes the staging branch itself; no data passes through this process
@@ -78,7 +78,10 @@ def outside_writes(paths: Sequence[str], view: View, more: str = "") -> PostGuar
 
 @dataclass(frozen=True, slots=True)
 class PlaceRequest:
-    """Arguments for opening a place.  `branch` is the name of the execution's staging branch at the input commit."""
+    """Arguments for preparing the place where a body reads its input and writes its result.
+
+    `branch` is the name of the execution's staging branch, which starts at the input commit.
+    """
 
     task: TaskDefinition
     execution_id: str
@@ -92,13 +95,13 @@ class PlaceRequest:
 
 
 class Place(Protocol):
-    """The place where one execution's body works.
+    """The workdir or staging branch where one execution's body reads its input and writes its result.
 
     The methods are called in the order in which they are defined below.
     """
 
     on_branch: bool
-    """True if the body works on the staging branch, which is then created before `fill`."""
+    """True if the body works directly on the staging branch.  The branch is then created before `fill` is called."""
 
     def fill(self) -> None:
         """Provide the input.  Parts of it may still be unverified on return."""
@@ -111,7 +114,7 @@ class Place(Protocol):
 
     @property
     def argument(self) -> object:
-        """The body's first argument."""
+        """The first argument that is passed to the body."""
 
     def tree(self, checks: Sequence[Check]) -> Tree:
         """Return the current files as a tree that these checks can inspect."""
@@ -130,7 +133,10 @@ OpenPlace = Callable[[PlaceRequest], Place]
 
 
 def open_workdir_place(request: PlaceRequest) -> Place:
-    """Return the place for a plain task."""
+    """Return the workdir as the place where a plain task's body works.
+
+    Raises `RuntimeConfigError` for a Spark task.
+    """
     if request.task.kind != "plain":
         raise RuntimeConfigError(
             f"task {request.task.name!r} needs Spark, and this worker has none: see perago.backend"
@@ -139,9 +145,9 @@ def open_workdir_place(request: PlaceRequest) -> Place:
 
 
 class WorkdirPlace:
-    """The view as files in the workdir.
+    """A place where the body works on files in the workdir, to which the view is downloaded.
 
-    Files for which `is_leftover` returns True, such as an engine's temporary files, are not published.
+    Files for which `is_leftover` returns True, such as Spark's temporary files, are not published.
     """
 
     on_branch = False
@@ -167,11 +173,11 @@ class WorkdirPlace:
 
     @property
     def argument(self) -> object:
-        """The workdir's path."""
+        """The workdir's path, which is passed to the body."""
         return self._request.workdir.path
 
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """Return the workdir as a tree."""
+        """Return the workdir as a tree that checks can inspect."""
         return FolderTree(self._request.workdir.path)
 
     def verify(self) -> None:
@@ -205,7 +211,7 @@ def check_absolute_paths(changes: Changes, files: Container[str], read: Read, *,
         changes: The body's changes.  Paths are relative to the prefix.
         files: All files to be published.
         read: Returns the content of one of these files.
-        gone: A substring of every absolute path into this attempt's place.
+        gone: A substring of every absolute path to a file in this attempt's workdir or staging branch.
     """
     found: dict[str, list[str]] = {}
     for path in changes.put:

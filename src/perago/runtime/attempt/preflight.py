@@ -5,7 +5,7 @@
 Preflight is skipped if the input commit was the head when the input was read.  Otherwise it usually costs one call, to
 read the head.  The log and the orchestrator are queried only if the head shows commits that might keep the attempt from
 ever publishing.  Preflight never permits anything, so the attempt continues if the lake or the orchestrator cannot
-answer.
+be queried.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_before_body(lake: ReadableLake, workspace: Workspace) -> TargetBranch |
 def preflight_failure(
     publisher: Publisher, target: TargetBranch | None, orchestrator: AttemptReporter
 ) -> str | None:
-    """Return why this attempt can never publish, whatever the head becomes.  Returns None if it might."""
+    """Return why this attempt can never publish, wherever the head moves.  Returns None if it might still publish."""
     attempt, workspace = publisher.signature.attempt, publisher.signature.workspace
     if target is None or target.head.id == workspace.ref:
         return None
@@ -81,9 +81,9 @@ def _with_advance_effect(
 def _completed_task_of_other_step(
     orchestrator: AttemptReporter, attempt: Attempt, target: TargetBranch
 ) -> frozenset[str]:
-    """Return the id of the task that made the newest commit by another step, as a set.
+    """Return a set with the id of the task that made the newest commit by another step.
 
-    The set is empty unless that task is COMPLETED and so will never run again.
+    The set is empty unless that task is COMPLETED and therefore will never run again.
     """
     commit = newest_foreign_commit(attempt, target)
     if commit is None:

@@ -1,6 +1,7 @@
 """Values passed between place, staging, publisher and transaction: the result, the decision and the publication.
 
-A place says where the bytes are, but not how they get to the lake, so place and staging do not depend on each other.
+A place (the workdir or branch where a body works) says where the bytes are, but not how they get to the lake.  So place
+and staging do not depend on each other.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """No further step: `ref` goes into the output.
+    """Nothing is left to do: `ref` goes into the output.
 
     `recorded` is the recorded result if an earlier publication of the same work was reused.
     """
@@ -48,7 +49,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class MergePlan:
-    """The next step: merge the staged commit."""
+    """The next step: merge the staged commit into the target branch."""
 
     staged: StagedWorkspace
     merge: Merge
@@ -74,4 +75,4 @@ class RetryAfter:
 
 Move = MergePlan | RelocatePlan
 Decision = Published | Move
-"""`Published` means that no branch has to be moved."""
+"""The next step of a publication.  `Published` means that no branch has to be moved."""

@@ -3,13 +3,13 @@
 `decide` reads the head and returns the next step; `execute` makes the one call that moves the branch.  The transaction
 checks the attempt fence between the two.  That call has three outcomes: landed, refused, unknown (`settle`).
 
-Some lakes have been seen to compare the head with the expected one themselves.  There, an attempt that began at the
-head does not read the head again: its merge expects the input commit, and the lake refuses the merge if the head has
-moved.  Only after such a refusal is the head read.
+Some lakes are known to compare the head with the expected commit themselves.  On such a lake, an attempt that started
+from the head does not read the head again: its merge expects the input commit, and the lake refuses the merge if the
+head has moved.  The head is read again only after such a refusal.
 
 If a publish is refused because the head moved, and the head had not been read or the task rebases, the publisher
-decides again from the new head.  It does so only after the lake itself has said that nothing was published, so two
-tries of one attempt can never both land.
+decides again from the new head.  It does so only after the lake itself has said that nothing was published, so an
+attempt can never publish twice.
 """
 
 from __future__ import annotations
@@ -79,19 +79,19 @@ class Publisher:
     rebases: bool = False
     """True if the task may publish on top of others' commits."""
     at_head: TargetBranch | None = None
-    """The state of the branch, if the attempt began at its head.  Used for one decision only."""
+    """The state of the branch before the body, if the attempt started from its head.  Used for one decision only."""
     claimed: str | None = field(default=None, init=False)
     in_flight: bool = field(default=False, init=False)
     """True while a publish request may still land.  The claim must not be dropped during that time."""
     fence_level: FenceLevel | None = field(default=None, init=False)
     _head_not_read: bool = field(default=False, init=False)
-    """True if the last decision was made without reading the head, relying on the lake to compare it."""
+    """True if the last decision was made without reading the head, relying on the lake to compare heads."""
     _restaged: dict[str, StagedWorkspace] = field(default_factory=dict, init=False)
-    """Results staged again on newer heads, by head."""
+    """Results that were staged again on newer heads, keyed by head."""
 
     @property
     def signature(self) -> Signature:
-        """The signature of this execution's commits."""
+        """The signature that identifies this execution's commits."""
         return self.staging.signature
 
     def revoke(self, check_current: CheckCurrent) -> None:
@@ -131,8 +131,8 @@ class Publisher:
     def claim(self) -> None:
         """Become this attempt's only publisher.  Raises `LostToTwin` if another execution already is.
 
-        The claim is not dropped on exit: it must outlive the completion, or a twin could publish between the
-        publication and Conductor's answer.  The result sender drops it afterwards.
+        The claim is not dropped on exit.  Otherwise, a twin could publish between this publication and Conductor's
+        response to the completion.  The result sender drops the claim afterwards.
         """
         name = claim_branch_name(self.signature.attempt, self.signature.workspace.branch)
         try:
@@ -144,7 +144,7 @@ class Publisher:
         self.claimed = name
 
     def decide(self, staged: StagedWorkspace | None, result: Result) -> Decision:
-        """Decide the next step from the head.  On return, everything that this step needs is on a staging branch."""
+        """Decide the next step, based on the head.  On return, all that this step needs is on a staging branch."""
         workspace = self.signature.workspace
         # A merge nearly always follows: look up its fence level while the head is read.
         level = self.staging.overlap(lambda: self.staging.level(staged)) if staged is not None else None
@@ -170,7 +170,7 @@ class Publisher:
                 return self._plan_merge(plan, staged, result, level.result())
 
     def tag_replaced_head(self, move: RelocatePlan) -> None:
-        """Tag the abandoned publication, so that it can still be found."""
+        """Tag the abandoned publication that is about to be replaced, so that it can still be found."""
         name = replaced_tag_name(self.signature.attempt, move.head)
         try:
             self.lake.create_tag(self._repository, name, move.head, timeout=self.tries.seconds_left)
@@ -194,9 +194,9 @@ class Publisher:
     def _target(self, level: Future[FenceLevel] | None) -> TargetBranch:
         """Return the branch's current state, or its state from before the body if the lake itself compares heads.
 
-        The earlier state is used only once, only on a lake that has been seen to compare heads (`fence_level`), and not
-        for a task that rebases: when many tasks publish to one branch, merging onto an old head is usually refused, and
-        such a merge hinders the other publishers.
+        The earlier state is used only once, only if the fence level is known to be hard, and never for a task that
+        rebases: when many tasks publish to one branch, merging onto an old head is usually refused, and such a merge
+        slows the other publishers down.
         """
         before, self.at_head = self.at_head, None
         self._head_not_read = before is not None and not self.rebases and _is_hard(level)
@@ -237,7 +237,7 @@ class Publisher:
         staged: StagedWorkspace | None,
         result: Result,
     ) -> Decision:
-        """Plan to publish on top of the current head.  Commits nothing if the head already contains the result."""
+        """Plan a publication on top of the current head.  Commits nothing if the head already contains the result."""
         workspace, head = self.signature.workspace, plan.expected_head
         restaged = self._find_restaged(target)
         if restaged is None:
@@ -330,7 +330,7 @@ class Publisher:
         return Published(landed.id)
 
     def _head_moved(self, moved: HeadMoved) -> Published | RetryAfter:
-        """Return a `RetryAfter` if the head had not been read, or if the task may publish onto another head in time.
+        """Return a `RetryAfter` if the head had not been read, or if the task rebases and has time for another try.
 
         Otherwise handle the publish as refused.
         """

@@ -3,7 +3,7 @@
     list branches → check that this attempt is current → drop staging branches → barrier → drop claims
 
 A step has one current attempt.  So if this one is current *after* the branches were listed, every other attempt with a
-branch in that list is over for good.  Clocks do not decide this: scheduled times come from the orchestrator's wall
+branch in that list has ended for good.  Clocks do not decide this: scheduled times come from the orchestrator's wall
 clock, which may go backwards and may differ between its nodes (decision 0038).  Scheduled times only select which
 other attempts to ask about.
 
@@ -26,7 +26,7 @@ from perago.runtime.internal_branches import target_of_claim
 log = logging.getLogger("perago.revoking")
 
 CheckCurrent = Callable[[Sequence[InternalBranch]], None]
-"""Raises unless this attempt is current and the attempts that own these branches are over."""
+"""Raises unless this attempt is current and the attempts that own these branches have ended."""
 
 
 def revoke(

@@ -1,4 +1,4 @@
-"""Settles a publish: reads the branch back if the answer alone does not show how the call ended.
+"""Settles a publish: reads the branch back if the response alone does not show how the call ended.
 
     landed    on the expected head, the publication is valid; on any other commit, it is valid only if the task rebases
               and its view is the same there
@@ -34,7 +34,7 @@ class PublishSettlement:
     signature: Signature
     timeout: float
     views: Views | None = None
-    """Set only if the task publishes on top of others' commits."""
+    """Compares views between commits.  Set only if the task may publish on top of others' commits."""
 
     def find(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> Commit | None:
         """Stop the request in flight, then return the commit that it landed as, or None if it did not land.
@@ -88,9 +88,9 @@ class PublishSettlement:
         )
 
     def check_parent(self, published: str, expected_head: str) -> None:
-        """Read a commit that landed on something other than the expected head, and check it with `check_place`.
+        """Check a publication that landed on a commit other than the expected head.
 
-        Raises `PublishFenceError` unless the task rebases and its view is the same there.
+        Raises `PublishFenceError` unless the task rebases and its view is the same at that commit.
         """
         commit = self.lake.commit_at(self.signature.workspace.repository, published)
         self.check_place(commit, expected_head)
@@ -98,8 +98,8 @@ class PublishSettlement:
     def check_place(self, commit: Commit, expected_head: str) -> None:
         """Raise `PublishFenceError` unless the commit is a valid publication where it landed.
 
-        It is valid on the expected head.  If the task rebases, it is also valid on a commit with the same view as the
-        one that it was staged on.
+        A publication is valid on the expected head.  If the task rebases, it is also valid on a commit with the same
+        view as the commit that it was staged on.
         """
         if commit.first_parent == expected_head:
             return

@@ -4,7 +4,8 @@ Every branch is registered for cleanup before it is created, so that no exit pat
 moves the target branch.
 
 The fence level of a merge depends on the lakeFS actions in the staged commit.  If only this execution has written to
-the branch, and it wrote no actions, the actions are the same as in the base commit, where they are looked up only once.
+the branch, and it wrote no actions, the actions are the same as in the base commit.  The base commit's actions are
+looked up only once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ from perago.settings import FenceMode
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Stages one execution's result.  Its branches are registered with `cleanup`, which drops them on every exit."""
+    """Stages one execution's result.
+
+    Its branches are registered with `cleanup`, which drops them however the execution ends.
+    """
 
     lake: StagingLake
     signature: Signature
@@ -41,7 +45,7 @@ class Staging:
     _created: set[str] = field(default_factory=set, init=False)
 
     def new_branch(self, base: str) -> str:
-        """Create this execution's branch at `base`.  It is dropped on every exit."""
+        """Create a staging branch for this execution at `base`.  The branch is dropped however the execution ends."""
         name = self._name(base)
         self.cleanup.callback(drop_quietly, self.lake, self._repository, name)
         self.lake.create_branch(self._repository, name, base)
@@ -49,7 +53,7 @@ class Staging:
         return name
 
     def branch_at_input(self) -> str:
-        """Return a branch whose head is the input commit.
+        """Return a staging branch whose head is the input commit.
 
         If the body worked on a branch, returns that branch, which has no commits yet.  Otherwise creates a new branch.
         """

@@ -1,4 +1,4 @@
-"""Reads the target branch for a decision, and compares the task's view between its commits.
+"""Reads the target branch for a decision, and compares the task's view between commits on that branch.
 
 Only as much history is read as the decision needs.  In the usual case, where the head is the input commit, that takes
 one call.
@@ -66,20 +66,20 @@ def _gates(lake: ReadableLake, workspace: Workspace, head: Commit) -> Sequence[s
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """Compares commits in one repository."""
+    """Compares the files in different commits of one repository."""
 
     lake: ReadableLake
     repository: str
 
     def first(self, segment: Segment, roots: tuple[str, ...]) -> str | None:
-        """Return the first path below the roots that differs between the segment's two ends, or None."""
+        """Return the first path below the roots that differs between the two commits of a segment, or None."""
         found = self.lake.diff_paths(self.repository, *segment, roots)
         return next((path for path in found if not in_actions(path)), None)
 
     def change(
         self, segments: Iterable[Segment], advance: Sequence[Commit], roots: tuple[str, ...]
     ) -> ViewChange | None:
-        """Return the first path that differs between the ends of a segment, and the commit that changed it, or None."""
+        """Return the first path that differs between a segment's commits, and the commit that changed it, or None."""
         for segment in segments:
             path = self.first(segment, roots)
             if path is not None:
@@ -87,7 +87,7 @@ class Differences:
         return None
 
     def _maker(self, segment: Segment, advance: Sequence[Commit], path: str) -> Commit:
-        """Return a commit in the segment that changed the path from its state at the older end."""
+        """Find a commit in the segment that changed the path from its state at the segment's older end."""
         commits = commits_in_segment(segment, advance)
         changed = bisect_left(
             commits, True, key=lambda commit: self.first((segment[0], commit.id), (path,)) is not None

@@ -12,7 +12,7 @@ Revoke and preflight may overlap with the download, and claiming may overlap wit
 the next step begins.  Preflight never permits anything, but may end an attempt before its body runs.  It is skipped if
 the attempt began at the head.  In that case the head is not read for the decision either, if the lake itself compares
 heads while merging (`publisher`).  The output is handed over as soon as the publication is settled, before cleanup.
-The claim outlives the transaction: the result sender drops it after Conductor has answered.
+The claim outlives the transaction: the result sender drops it after Conductor has responded.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ FutureTarget = Future[TargetBranch | None]
 
 
 class Transaction:
-    """One execution of one attempt."""
+    """One execution of one attempt, from reading its input to settling its publication."""
 
     def __init__(
         self, task: TaskDefinition, assignment: Assignment, execution_id: str, context: AttemptContext

@@ -71,7 +71,7 @@ class Workdir:
         now: float,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Workdir:
-        """Create one execution's folder, with its marker."""
+        """Create one execution's folder, with the marker that names its owner."""
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         marker = {
             "attempt": {
@@ -167,7 +167,7 @@ class Workdir:
         return EditedStates(self._files, read, gone)
 
     def drop(self) -> None:
-        """Remove the folder, whatever the body did in it."""
+        """Remove the folder, no matter what the body did in it."""
         remove_workdir(self._root, self._name)
 
     def _take_index(self, files: FileStates, newest: int) -> None:
@@ -257,7 +257,7 @@ def _check_publishable(path: str, workspace: Workspace) -> None:
 
 
 def _identity(folder: Path) -> tuple[int, int, int]:
-    """Return values that identify the folder.  For a symlink, they identify the link, not its target."""
+    """Return the file type, device and inode number of the folder, or of the symlink that has replaced it."""
     found = folder.lstat()
     return stat.S_IFMT(found.st_mode), found.st_dev, found.st_ino
 

@@ -1,7 +1,7 @@
 """Chooses an attempt's input commit.
 
-This is its workspace's commit or, if several workspaces are joined, the one of their commits that comes last on the
-branch.
+For a single workspace, this is the workspace's commit.  If several workspaces are joined, it is whichever of their
+commits comes last on the branch.
 
 The choice depends only on the commits in the input, so every retry starts from the same one.  Workspaces that cannot be
 joined are an input error, which no retry can fix.
@@ -75,7 +75,7 @@ def start_of(
 
 
 def _start_by_branch(lake: ReadableLake, given: Mapping[str, str], view: View) -> Start | None:
-    """Return the start if the ref is the branch's head or the head's parent.
+    """Return the workspace to start from, if the ref is the branch's head or the head's parent.
 
     Returns None if it is neither, or if the branch cannot be read.
     """
@@ -123,7 +123,8 @@ class _Join:
     def _search_ancestors(self) -> AncestorSearch:
         """Search for the commit whose history contains all the others.
 
-        Returns the search from that commit, or else the one that misses the fewest of the others.
+        Returns the search from that commit.  If there is no such commit, returns the search that missed the fewest
+        others.
         """
         ids = {commit.id for commit in self.commits}
         searched: list[AncestorSearch] = []

@@ -1,6 +1,6 @@
 """One run of `perago doctor`: runs all checks in report order, and yields each finding as soon as it is known.
 
-A server that does not answer is reported in one line, and the checks that need it are skipped.  lakeFS checks run on
+A server that does not respond is reported in one line, and the checks that need it are skipped.  lakeFS checks run on
 the caller's thread, so that scratch branches are still dropped after an interrupt.  The lakeFS client puts a timeout on
 every call.
 """

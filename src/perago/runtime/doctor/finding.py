@@ -35,7 +35,7 @@ class Finding:
 
 
 def is_broken(findings: Iterable[Finding]) -> bool:
-    """Return whether something that Perago needs does not work."""
+    """Return whether any finding is a failure: something that Perago needs does not work."""
     return any(finding.level == "fail" for finding in findings)
 
 

@@ -190,13 +190,13 @@ def _write_a_little(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """Lower bound on how many seconds a server's clock is ahead of ours; negative if it is behind."""
+    """Lower bound on how many seconds a server's clock is ahead of this machine's; negative if it is behind."""
 
     seconds: float
 
 
 def read_skew(url: str, *, clock: Callable[[], float] = time.time) -> Skew | None:
-    """Compare our clock with the `Date` header of the response from `url`.
+    """Compare this machine's clock with the `Date` header of the response from `url`.
 
     Returns None if there is no response or it has no date.
     """

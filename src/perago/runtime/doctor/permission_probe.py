@@ -41,7 +41,7 @@ class ProbedOperation:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of the probe.
+    """The result of a permission probe: the operations that were tried, and the fence level.
 
     `level` is the fence level of a commit that contains the fence files, or None if it could not be determined.
     """
@@ -53,7 +53,10 @@ class ProbeResult:
 
 @dataclass(slots=True)
 class PermissionProbe:
-    """One probe.  `names` are the two scratch branches, and `head` is the commit that they start from."""
+    """A single permission probe.
+
+    `names` are the names of its two scratch branches, and `head` is the commit that they start from.
+    """
 
     lake: PublishingLake
     repository: str

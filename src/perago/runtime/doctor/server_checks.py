@@ -1,4 +1,4 @@
-"""Server checks.
+"""Checks of the servers for `perago doctor`.
 
 Conductor   its version, and the registered TaskDefs compared with the declared ones
 lake        its version and store, whether it accepts the keys, one repository, and what the keys allow there
@@ -35,7 +35,7 @@ _FIX = "fix what the server reports, then run this command again"
 
 
 def check_conductor(orchestrator: Orchestrator, where: str) -> Finding:
-    """Check that Conductor answers."""
+    """Check that Conductor responds."""
     try:
         return Finding(PART, "ok", f"{orchestrator.server()} at {where}")
     except OrchestratorError as error:
@@ -105,7 +105,7 @@ def _remedy(why: str, repository: str, branch: str) -> str:
 
 
 def check_lakefs(lake: LakeFSLake, where: str, transfer: TransferMode) -> Iterator[Finding]:
-    """Check that lakeFS answers and accepts the keys.  If it does, also check how data is transferred."""
+    """Check that lakeFS responds and accepts the keys.  If it does, also check how data is transferred."""
     try:
         name = lake.server()
         store, presigns = lake.storage()
@@ -174,7 +174,7 @@ def check_permissions(result: ProbeResult, repository: str) -> Iterator[Finding]
 
 
 def check_actions(result: ProbeResult) -> Finding:
-    """Check that the server runs pre-merge actions, without which no fence is hard."""
+    """Check that the server runs pre-merge actions, which a hard fence requires."""
     if result.level is None:
         return Finding("actions", "skip", "not seen, because nothing could be committed on a scratch branch")
     if result.level == "hard":

@@ -59,7 +59,7 @@ SHOWN: dict[str, Callable[[Settings], object]] = {
     _CONDUCTOR_NAMES[1]: lambda s: s.conductor and s.conductor.auth_key,
     _CONDUCTOR_NAMES[2]: lambda s: MASK if s.conductor and s.conductor.auth_secret else None,
 }
-"""The effective value of each variable, in the order of the report."""
+"""Functions that return each variable's effective value, in the order of the report."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """One session of a map run: starts or resumes the run, passes the remaining rows to an engine, and collects outcomes.
 
-Every outcome is in the run's record before it is reported, because the execution itself writes it there.  The engine
-merely reports it sooner.  After the engine has finished, every row that it did not report is looked up in the record.
+Every outcome is in the run's record before it is reported, because the execution itself writes it there.  The engine's
+report only makes it known sooner.  After the engine has finished, every row that it did not report is looked up in the
+record.
 
 The run file, next to the table of outcomes, is written before the run's record is created in the lake.  If the process
 is killed in between, the run has no record, and resuming the run creates it.
@@ -25,7 +26,7 @@ from perago.runtime.root.state_dir import new_execution_id
 
 
 class Engine(Protocol):
-    """An engine that runs rows in other processes or on other machines."""
+    """An engine, such as Spark, that runs rows in other processes or on other machines."""
 
     def check(self, plan: MapPlan) -> None:
         """Raise an error if this engine cannot run the plan.  Called before the first row."""
@@ -54,7 +55,7 @@ class RowCounts:
 
 @dataclass(slots=True)
 class Map:
-    """One session of a map run."""
+    """One session of a map run, with its rows and their outcomes so far."""
 
     plan: MapPlan
     rows: Sequence[Row]
@@ -106,7 +107,7 @@ class Map:
         return [self.known[number] for number in sorted(unreported)]
 
     def is_done(self, row: Row) -> bool:
-        """Return whether a row needs no more work."""
+        """Return whether a row is COMPLETED and needs no more work."""
         return row.number in self.known and self.known[row.number].done
 
     def _is_unsettled(self, row: Row) -> bool:

@@ -1,4 +1,4 @@
-"""The plan of a map: everything that a process needs to run rows, as one value that is sent to it.
+"""The plan of a map: a single value, sent to each process, with everything that the process needs to run rows.
 
 The plan contains the lake's credentials.  It is sent to an engine's executors as data, but is never part of a
 configuration that is displayed (docs/decisions/0021).
@@ -21,7 +21,7 @@ from perago.runtime.maps.rows import Row, RowOutcome, Status
 from perago.runtime.maps.table import write_table
 
 MOST_DEATHS = 3
-"""Number of consecutive dead executions after which a row fails, because the row itself may be the cause."""
+"""After this many consecutive executions have died, their row fails, because the row itself may be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,10 @@ COLUMNS = (
 
 
 def outcome_of(row: Row, claim: RowClaim, outcome: Outcome, result: ExecutionResult) -> RowOutcome:
-    """Build a row's outcome from an execution's result.  A stale execution must not report an outcome."""
+    """Build a row's outcome from an execution's result.
+
+    Must not be called with the outcome of a stale execution, which is never reported.
+    """
     output = outcome.output or {}
     return RowOutcome(
         row=row.number,

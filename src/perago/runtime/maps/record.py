@@ -56,7 +56,7 @@ class RowClaim:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of an execution.  The row may be claimed again afterwards, unless it is COMPLETED."""
+    """The end of an execution, with its outcome.  The row may be claimed again afterwards, unless it is COMPLETED."""
 
     claim: RowClaim
     outcome: RowOutcome
@@ -92,7 +92,7 @@ class MapRecord:
         _ignore_existing(partial(self._lake.create_object, REPOSITORY, self.run, HEADER, text))
 
     def last(self, row: int) -> Slot | None:
-        """Return the last slot of a row, or None."""
+        """Return the last slot of a row, or None if the row has no slot yet."""
         slots = [slot for _, slot in self._slots(_row_prefix(row))]
         return self._read(row, max(slots)) if slots else None
 
@@ -102,7 +102,7 @@ class MapRecord:
         return bool(slots) and max(slots) == claim.slot
 
     def add(self, slot: Slot) -> bool:
-        """Add a slot.  Returns False if another execution has taken that slot."""
+        """Add a slot to its row.  Returns False if another execution has already taken that slot."""
         row = slot.row if isinstance(slot, RowClaim) else slot.claim.row
         text = json.dumps(_to_json(slot), separators=(",", ":")).encode()
         try:

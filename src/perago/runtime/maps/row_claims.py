@@ -7,7 +7,7 @@
     another outcome, from this session           the row has failed; claim it only if retries are left
     a claim without an outcome                   claim the row; after three such claims in succession, it has failed
 
-An engine may rerun a row at any time, because it lost an executor or an executor's answer.  Claiming never checks
+An engine may rerun a row at any time, because it lost an executor or an executor's response.  Claiming never checks
 whether the previous execution is dead: if it is alive, it finds that its slot is no longer the last one, and is stale.
 """
 
@@ -38,7 +38,7 @@ class RowClaims:
     execution_id: Callable[[], str]
 
     def claim(self, row: Row) -> RowClaim | RowOutcome:
-        """Claim the row for a new execution.  Returns the row's outcome instead if the row is over."""
+        """Claim the row for a new execution.  Returns the row's outcome instead if the row has already finished."""
         # Nearly every row is new: try slot 1 with one call, without reading the record.
         wanted = RowClaim(row.number, 1, self.execution_id(), self.plan.session, self._start(row))
         if self.record.add(wanted):
@@ -54,7 +54,7 @@ class RowClaims:
     def reclaim(self, row: Row, ended: Ended) -> RowClaim | RowOutcome:
         """Claim the row again, now that its last execution has ended.
 
-        Returns the row's outcome instead if the row is over.
+        Returns the row's outcome instead if the row must not be retried.
         """
         following = self._next_slot(row, ended)
         if isinstance(following, RowOutcome):
@@ -64,7 +64,7 @@ class RowClaims:
         return self.claim(row)
 
     def _next_slot(self, row: Row, last: Slot) -> Slot | RowOutcome:
-        """Return the slot that follows the row's last one, or the row's outcome if the row is over."""
+        """Return the next slot to add to the row's record, or the row's outcome if the row has already finished."""
         if isinstance(last, Ended):
             return self._next_slot_after_end(row, last)
         same = last.session == self.plan.session
@@ -102,7 +102,7 @@ class RowClaims:
     def _start(self, row: Row) -> str:
         """Return the row's input commit.
 
-        Returns an empty string if the branch cannot be read, which the execution will report.
+        Returns an empty string if the branch cannot be read.  The execution then reports the error.
         """
         if row.ref or row.diagnostic:
             return row.ref

@@ -2,7 +2,7 @@
 
     claim the row → transaction (fences read the record) → record the result → drop the claim → [retry, if any left]
 
-The run's record takes the place of an orchestrator.  An attempt of a row is one slot in the record: `current` answers
+The run's record takes the place of an orchestrator.  An attempt of a row is one slot in the record: `current` serves
 the attempt fence and `complete` stores the result.  Both use the lake, wherever the execution runs.  The scheduled
 times that order a row's attempts are derived from their slots, never from a clock, since machines disagree on the time.
 
@@ -78,7 +78,7 @@ def attempt_of(run: str, started: int, task_name: str, claim: RowClaim) -> Attem
 
 @dataclass(frozen=True, slots=True)
 class RowOrchestrator:
-    """The orchestrator for one execution of one row.  `result` is set once the execution has ended."""
+    """Takes the orchestrator's place for one execution of one row.  `result` is set once the execution has ended."""
 
     record: MapRecord
     row: Row
@@ -107,7 +107,7 @@ class RowOrchestrator:
         return ask_until_answered(partial(self._add, self.ended(outcome)))
 
     def ended(self, outcome: Outcome) -> Ended:
-        """Return the outcome as a slot for the record."""
+        """Return the outcome as a slot to be added to the record."""
         result = self.result or ExecutionResult(outcome)
         return Ended(self.claim, outcome_of(self.row, self.claim, outcome, result), result.refused)
 
@@ -117,7 +117,7 @@ class RowOrchestrator:
 
 
 class MapRows:
-    """Reads attempts of all map runs in a lake, to find out whether the attempt that left a branch behind is over."""
+    """Reads attempts of all map runs in a lake, to find out whether the attempt that left a branch behind has ended."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake

@@ -1,4 +1,4 @@
-"""The rows of a map and their outcomes, and how the records of a table are parsed into rows.
+"""The rows of a map and their outcomes, and the parser that turns a table's records into rows.
 
 Rows and outcomes are sent between processes and machines, so they are plain data.  An outcome is stored as JSON in the
 run's record, and becomes a row in the table of outcomes.
@@ -10,8 +10,8 @@ run's record, and becomes a row in the table of outcomes.
     params        one JSON object; if there is such a column, other columns are ignored
     any other     the param with that name
 
-A table with invalid columns is rejected as a whole, and so is one with conflicting rows.  A single invalid row fails on
-its own.
+A table with invalid columns is rejected as a whole, and so is one with conflicting rows.  If only a single row is
+invalid, only that row fails.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The row's name in messages."""
+        """The label that identifies the row in messages."""
         return f"row {self.number} ({self.repository}@{self.branch})"
 
 
@@ -66,30 +66,30 @@ class RowOutcome:
     status: Status
     reason: str = ""
     ref: str = ""
-    """The input commit."""
+    """The input commit of the last attempt."""
     published: str = ""
     """The commit that contains the row's result; the same as `ref` if nothing changed."""
     attempts: int = 0
     seconds: float = 0.0
     steps: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by step."""
+    """The duration of each step, in seconds."""
     downloaded: int = 0
     uploaded: int = 0
     saved: int = 0
-    """Numbers of bytes downloaded, bytes uploaded, and bytes that did not have to be moved."""
+    """`downloaded`, `uploaded` and `saved`: numbers of bytes.  `saved` counts bytes that did not have to be moved."""
     changed: int = 0
     deleted: int = 0
-    """Numbers of files that the publication wrote and removed."""
+    """`changed` and `deleted`: the numbers of files that the publication wrote and removed."""
     result: Mapping[str, Any] | None = None
 
     @property
     def done(self) -> bool:
-        """True if the row needs no more work."""
+        """True if the row is COMPLETED and needs no more work."""
         return self.status == "COMPLETED"
 
     @property
     def label(self) -> str:
-        """The row's name in messages."""
+        """The label that identifies the row in messages."""
         return f"row {self.row} ({self.repository}@{self.branch})"
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def unsettled(row: Row, reason: str, *, attempts: int = 0) -> RowOutcome:
 def rows_of(task: TaskDefinition, records: Sequence[Mapping[str, Any]], *, text: bool) -> list[Row]:
     """Parse the rows of a table.  Raises `RuntimeConfigError` if the table is invalid.
 
-    `text` means that every cell is text, as in a CSV file.
+    `text` is True if every cell is text, as in a CSV file.
     """
     _check_task(task)
     columns = {name for record in records for name in record}

@@ -1,8 +1,10 @@
-"""The run file, `OUTCOMES.map`, which is kept next to the table of outcomes, and its lock.
+"""The run file `OUTCOMES.map`, which is next to the table of outcomes, and the lock on that file.
 
-The file names the run, so that `--resume` can find its record in the lake, which has everything else.  Only one driver
-at a time may hold the lock.  The lock is released when its process dies, so a killed driver leaves no lock behind.  Two
-drivers on different machines may both get the lock, which is harmless: rows are claimed in the record.
+The file names the run, so that `--resume` can find the run's record in the lake.  Everything else is in that record.
+
+Only one driver at a time may hold the lock.  The lock is released when its process dies, so a killed driver leaves no
+lock behind.  Two drivers on different machines may both get the lock.  This is harmless, because rows are claimed in
+the record.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class MapRunFile:
     lake: str
     """The lake's address, without credentials."""
     table: str
-    """A digest of all rows."""
+    """A digest of all rows in the table."""
     rows: int
 
 
@@ -56,7 +58,7 @@ def digest_of(rows: Sequence[Row]) -> str:
 
 @contextmanager
 def locked_run_file(outcomes: Path, fresh: MapRunFile, *, resume: bool) -> Iterator[MapRunFile]:
-    """Lock the run file and yield its run, which is `fresh` or the one to resume.
+    """Lock the run file and yield the run: `fresh`, or the existing run if it is to be resumed.
 
     Raises `RuntimeConfigError` if another driver holds the lock, if there is no run to resume or that run has a
     different task, lake or table, or if a new run would overwrite an existing one.

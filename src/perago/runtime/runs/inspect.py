@@ -98,10 +98,10 @@ class ReadOnlyBackend(Protocol):
 
     @property
     def embedded(self) -> bool:
-        """True for the embedded servers."""
+        """True if these are the embedded servers."""
 
     def of_run(self, run_id: str) -> ReadOnlyBackend:
-        """Return the same servers with a run's orchestrator."""
+        """Return the same servers, but with the orchestrator of this run."""
 
     def open_read_only(self) -> Orchestrator | None:
         """Open the orchestrator read-only.  Returns None if it does not exist."""
@@ -117,7 +117,7 @@ class RunHandle:
 
     @property
     def id(self) -> str:
-        """The run's id, or else the workflow's."""
+        """The run's id or, if there is no run, the workflow's id."""
         return self.run.id if self.run else self.workflow_id
 
     @property
@@ -135,7 +135,7 @@ class RunHandle:
     def open(self) -> Orchestrator:
         """Open the workflow's orchestrator.  The caller must close it.
 
-        Raises `RuntimeConfigError` if its state is gone.
+        Raises `RuntimeConfigError` if the orchestrator's state no longer exists.
         """
         opened = self.servers.open_read_only()
         if opened is None:

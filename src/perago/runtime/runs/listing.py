@@ -47,14 +47,14 @@ class RunRow:
     started: float | None
     ended: float | None
     failed: str = ""
-    """The attempt that ended the run, and the reason."""
+    """The attempt whose failure ended the run, and the reason."""
     resume: str = ""
-    """The command that resumes the run, if its process is gone but its workflow is not over."""
+    """The command that resumes the run, if its process is gone but its workflow has not finished."""
     embedded: bool = True
 
     @property
     def seconds(self) -> float | None:
-        """The duration, or None if unknown."""
+        """The run's duration in seconds, or None if it is unknown."""
         return None if self.started is None or self.ended is None else max(0.0, self.ended - self.started)
 
 
@@ -75,7 +75,10 @@ class RunPage:
 
 
 def list_runs(servers: ReadOnlyBackend, count: int) -> list[RunRow]:
-    """Return the newest runs, including this machine's runs on Conductor, or Conductor's newest workflows."""
+    """Return the newest runs below the root, including those on Conductor.
+
+    If Conductor is selected, returns its newest workflows instead.
+    """
     return list(page_of_runs(servers, count, PageStart()).rows)
 
 
@@ -96,7 +99,7 @@ def page_of_runs(servers: ReadOnlyBackend, count: int, start: PageStart) -> RunP
 
 
 def judge_runs(root: Path, *, older_than: float, now: float) -> list[tuple[Run, str]]:
-    """Return every run with the reason to keep it.
+    """Return every run, each with the reason why it must be kept.
 
     The reason is empty if the run is not running and was last written at least `older_than` seconds ago.
     """

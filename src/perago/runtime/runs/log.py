@@ -40,7 +40,7 @@ Mask = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class BodyLine:
-    """A line of a task's log, with its task."""
+    """A line from a task's log, and the task that it belongs to."""
 
     task: TaskState
     line: LogLine
@@ -92,7 +92,7 @@ def follow(
     *,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[BodyLine]:
-    """Yield the existing lines, then new ones, until the workflow is over or no process is running it any more."""
+    """Yield the existing lines, then new ones, until the workflow has finished or no process is running it any more."""
     lines = NewLines(orchestrator, step)
     while True:
         state = orchestrator.workflow(found.workflow_id)
@@ -176,7 +176,7 @@ class RunLog(logging.Handler):
             self.release()
 
     def show(self, state: WorkflowState) -> None:
-        """Write what has changed since the last state."""
+        """Write the changes to the workflow's state since the last call."""
         for task in worker_tasks(state):
             if self._seen.get(task.task_id) != task.status:
                 self._seen[task.task_id] = task.status
@@ -188,7 +188,7 @@ class RunLog(logging.Handler):
             self.write(f"workflow {state.name} ({state.id}): {state.status}{why}")
 
     def on_event(self, event: Event) -> None:
-        """Write an event about an attempt.  Other events are in the worker's log."""
+        """Write an event about an attempt.  Other events are skipped, because they are in the worker's log."""
         if event.attempt is None:
             return
         reference, retry = event.attempt.reference_task_name, event.attempt.retry_count

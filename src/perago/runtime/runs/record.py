@@ -34,14 +34,14 @@ _LOCK_DELAY_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything needed to resume a killed run."""
+    """The record of a run, with everything needed to resume the run if its process is killed."""
 
     id: str
     workflow_id: str
     workflow_name: str
     targets: Sequence[str]
     folder: str
-    """The working folder at the start.  Targets are relative to it."""
+    """The folder in which the run was started.  Targets are relative to it."""
     embedded: bool = True
     """True if the run uses the embedded servers."""
     tasks: Sequence[str] | None = None
@@ -50,15 +50,15 @@ class Run:
     """Maximum number of the workflow's steps that can run at the same time; None if unknown."""
     workflow_file: str = ""
     workflow_digest: str = ""
-    """The workflow's file, and a digest of the workflow's definition at the start."""
+    """`workflow_file` and `workflow_digest`: the workflow's file, and a digest of its definition at the run's start."""
     from_run: str | None = None
     from_step: str | None = None
-    """The run and the step that this run was started from."""
+    """`from_run` and `from_step`: the run and the step that this run was started from."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnd:
-    """The state of a run when its process last stopped driving it."""
+    """The last saved state of a run.  It is saved when the run's worker stops, even if the workflow is unfinished."""
 
     status: str
     started: float | None
@@ -98,7 +98,7 @@ def save_end(root: Path, run_id: str, end: RunEnd) -> None:
 
 
 def find_end(root: Path, run_id: str) -> RunEnd | None:
-    """Return the run's outcome from the last time it was driven, or None if unknown."""
+    """Return the run's last saved outcome, or None if there is none or it cannot be read."""
     try:
         return RunEnd(**json.loads((runs_folder(root) / run_id / END).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

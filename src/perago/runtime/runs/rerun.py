@@ -1,8 +1,8 @@
 """Starts a new run at a step of an old one, on new branches.
 
-The old run's branches have moved since the step read them, and a publication requires the head that it expects.  So
-every branch of the old run gets a sibling, at the commit that was passed to the step or to the first later step on that
-branch.  The old branches and the old run are not changed.
+The old run's branches have moved since the step read them, and a publication is accepted only on the head that it
+expects.  So for every branch of the old run, a sibling is created at the commit that was passed to the step or to the
+first later step on that branch.  The old branches and the old run are not changed.
 
     main ── A ── B (old run: two) ── C (old run: three)
             └─── main-from-two-1a2b3c       the start of --from two
@@ -41,7 +41,7 @@ class Sibling:
 def begin_from(
     old: Run, step: str, *, run_id: str, servers: tuple[Embedded, Embedded], plan: WorkerPlan
 ) -> tuple[Run, list[Sibling]]:
-    """Start a run at a step of `old`.  `servers` are those of the old run and those of the new one."""
+    """Start a new run at a step of the run `old`.  `servers` is a pair: the old run's servers and the new run's."""
     recorded = servers[0].recording(old.workflow_id, step)
     siblings = list(siblings_of(recorded, step, run_id.rpartition("-")[2]))
     with plan.spec.servers.opened() as (lake, orchestrator):
@@ -57,10 +57,10 @@ def begin_from(
 
 
 def siblings_of(recorded: Recording, step: str, token: str) -> Iterator[Sibling]:
-    """Yield the new branches.
+    """Yield the new run's branches.
 
-    Each starts at the first commit that will be read again or, if there is none, at the last commit used before the
-    step.
+    Each branch starts at the first commit that the new run will read from it again or, if there is none, at the last
+    commit used before the step.
     """
     commits: dict[tuple[str, str], list[str]] = {}
     for task in _in_order(recorded.after):
@@ -80,7 +80,7 @@ def siblings_of(recorded: Recording, step: str, token: str) -> Iterator[Sibling]
 def with_last_joined_commit(lake: ReadableLake, sibling: Sibling) -> Sibling:
     """Return the sibling, starting at the commit whose history contains all the joined ones.
 
-    Returns it unchanged if there is no such commit.  The step then reports that.
+    If there is no such commit, returns the sibling unchanged, and the step itself reports the problem.
     """
     for ref in sibling.joined:
         below = {commit.id for commit in lake.log(sibling.repository, ref, MAX_RANGE)}

@@ -70,9 +70,12 @@ class RunObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunInput:
-    """A workflow and its input.  `workspace` is REPO[@BRANCH], whose head becomes the input's `workspace`.
+    """A workflow and its input.
 
-    Each of `imports` is a name and a folder: the repository with that name is created from the folder first.
+    `workspace` is given as REPO[@BRANCH].  The branch's head is passed to the workflow as its `workspace` input.
+
+    `imports` is a sequence of (name, folder) pairs.  Before the run starts, a repository with that name is created from
+    each folder.
     """
 
     definition: Mapping[str, Any]
@@ -147,7 +150,7 @@ def find(servers: Backend, run_id: str | None) -> Run:
 
 
 def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
-    """Run a worker until the workflow is over.  After a signal, the workflow is left running, to be resumed."""
+    """Run a worker until the workflow has finished.  After a signal, the workflow is left unfinished, to be resumed."""
     servers, settings = plan.spec.servers, plan.settings
     with ExitStack() as stack:
         lake, orchestrator = stack.enter_context(servers.opened())
@@ -200,7 +203,7 @@ def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
 
 
 def reload_tasks(run: Run) -> list[TaskDefinition]:
-    """Load the run's tasks as they are now.
+    """Load the current version of the run's tasks.
 
     They are loaded from the folder that the run was started in, which becomes the current folder.
     """
@@ -227,7 +230,7 @@ def failed_by_lost_leases_only(state: WorkflowState, lost: frozenset[str]) -> bo
 def drive_resumed(
     run: Run, plan: WorkerPlan, observer: RunObserver, *, lost: frozenset[str]
 ) -> WorkflowState:
-    """Drive the workflow to its end.
+    """Run a worker until the resumed workflow has finished, like `drive`.
 
     Retries the workflow once if it failed only because of tasks that a dead process held.
     """
@@ -292,5 +295,5 @@ def failed_step(state: WorkflowState) -> str:
 
 
 def first_line(text: str | None) -> str:
-    """Return the first line of a text."""
+    """Return the first line of the text."""
     return (text or "").strip().partition("\n")[0]
