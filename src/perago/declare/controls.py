@@ -121,7 +121,7 @@ class PublishBudget(SpecBase):
     """The measured 99th percentile of merge times in the repository, in seconds. The only field without a default."""
 
     safety_margin_seconds: Whole = 5
-    """Seconds to add to the observed time; the merge timeout must be at least the sum."""
+    """The margin, in seconds, on top of the observed time. The merge timeout must be at least the sum of the two."""
 
     lakefs_merge_timeout_seconds: Positive = DEFAULT_MERGE_TIMEOUT_SECONDS
     """The timeout of a merge request, in seconds. After it, the outcome is unknown and Perago settles it. The default
@@ -206,5 +206,5 @@ class TaskControls(SpecBase):
 
     @property
     def response_timeout_seconds(self) -> int:
-        """The lease.  The publish budget never overrides it."""
+        """The lease, in seconds.  The publish budget never overrides it."""
         return self.timeout.response_seconds

@@ -46,7 +46,7 @@ appender.err.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 _PACKAGES, _EXCLUDES, _JARS = "spark.jars.packages", "spark.jars.excludes", "spark.jars"
 _IVY_KEYS = ("spark.jars.ivy", "spark.jars.ivySettings", "spark.jars.repositories")
-"""Other settings that determine which files Ivy finds."""
+"""Settings, besides the packages themselves, that affect which files Ivy finds."""
 
 
 def is_local(master: str) -> bool:
@@ -79,7 +79,7 @@ def with_jvm_options(
     """Add options for the session's JVM to the configuration.
 
     The new options come first, so that options already set take precedence.  The JVM accepts only one garbage
-    collector, so ours is left out if another one is set.
+    collector, so Perago's choice is left out if another one is set.
     """
     set_before = conf.get(_JVM_OPTIONS) or spark_defaults(environ).get(_JVM_OPTIONS) or ""
     if _COLLECTOR.search(set_before):

@@ -38,7 +38,7 @@ from perago.workflow.model.requirements import used_tasks
 STEP = "trial"
 """The reference name of the single step that `try_task` runs."""
 MOST_ATTEMPTS = 1000
-"""The number of attempts after which a workflow is considered endless."""
+"""The number of attempts after which a workflow is assumed never to end."""
 
 
 class TrialWorker:
@@ -47,7 +47,7 @@ class TrialWorker:
     def __init__(self, environment: TrialEnvironment) -> None:
         self._environment = environment
         self.lake = TrialLake(environment.lake, environment.uploads)
-        """This worker's lake."""
+        """The lake on which this worker runs its trials."""
 
     def try_task(
         self,
