@@ -115,7 +115,10 @@ class ExecutionLimits(SpecBase):
 
 
 class PublishBudget(SpecBase):
-    """The time that a publication may take, based on observed merges.  It sets request timeouts, leases and drains."""
+    """The time that a publication may take, based on observed merges.
+
+    It determines request timeouts, how often leases are extended, and how long a drain waits.
+    """
 
     observed_merge_p99_seconds: Whole
     """The measured 99th percentile of merge times in the repository, in seconds. The only field without a default."""
@@ -186,7 +189,7 @@ class TaskControls(SpecBase):
     """Limits on concurrent attempts and on the rate at which attempts start."""
 
     publish_budget: PublishBudget | None = None
-    """The time that a publication may take, which sets timeouts, leases and drains. Only for tasks with a workspace."""
+    """The time that a publication may take, and the timeouts that depend on it. Only for tasks with a workspace."""
 
     if TYPE_CHECKING:
         # Type checkers derive the arguments from the fields, but `timeout` accepts more than its field's type.

@@ -62,7 +62,7 @@ class TaskDefinition:
 
     @property
     def has_workspace(self) -> bool:
-        """True if attempts get a workspace."""
+        """True if the task works on a workspace."""
         return self.workspace is not None
 
     def parse_params(self, text: str | bytes) -> BaseModel:

@@ -37,9 +37,7 @@ from perago.protocol.outcome import describe
 MOST_LINES = 200
 LINE_CHARS = 2000
 _MOST_CHARS = 2 * MOST_LINES * LINE_CHARS
-"""The maximum length of a traceback before it is split into lines.  It is twice what is shown, since Java frames are
-removed later.
-"""
+"""The maximum length of a traceback's text: twice what is shown, since Java frames are removed later."""
 _OURS = str(Path(__file__).parents[1]) + "/"
 _CALLERS = ("pydantic", "pydantic_core", "contextlib", "functools")
 """Library modules through which Perago may call an author's code."""
@@ -146,7 +144,7 @@ def _drop_own_frames(report: traceback.TracebackException) -> bool:
 
 
 def _drop_middle(text: str) -> str:
-    """Return the text, without its middle if it is far too long."""
+    """Return the text, with its middle removed if it is far too long."""
     if len(text) <= _MOST_CHARS:
         return text
     half = _MOST_CHARS // 2

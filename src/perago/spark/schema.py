@@ -165,7 +165,7 @@ class _ParsedAnnotation:
 
 
 def _decimal(metadata: Iterable[Any], where: str) -> DataType:
-    """Return the column type for a `Decimal`, as its constraints specify, or a placeholder for any decimal."""
+    """Return the column type that a `Decimal`'s constraints specify, or a placeholder that stands for any decimal."""
     from pyspark.sql.types import DecimalType
 
     limits = {

@@ -76,7 +76,10 @@ class Sessions:
             threading.Thread(target=self._get_or_log, name="perago-spark-start", daemon=True).start()
 
     def for_checks(self) -> SparkSession:
-        """Return a session in which each query is one Spark job. Adaptive execution would start a job per shuffle."""
+        """Return a session for table checks, in which each query is one Spark job.
+
+        Adaptive execution is off, because it would start a job per shuffle.
+        """
         session = self.get()
         with self._lock:
             if self._for_checks is None:

@@ -64,7 +64,7 @@ class SharedState:
         return [str(query.name() or query.id()) for query in self._queries()]
 
     def restore(self) -> None:
-        """Restore the saved state."""
+        """Restore the state that was saved when this object was created."""
         for query in self._queries():
             query.stop()
         self._session.catalog.clearCache()

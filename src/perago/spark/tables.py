@@ -202,7 +202,7 @@ def write_table(
 
 
 def _check_appended_types(df: DataFrame, uri: str, format: str) -> None:
-    """Raise `GuardrailViolation` if column types differ from those in the table's files.
+    """Raise `GuardrailViolation` if the column types of appended rows differ from those in the table's files.
 
     This check runs before any work is done.
     """

@@ -113,7 +113,7 @@ def open_environment(root: Path | None = None, clock: Clock | None = None) -> It
 
 @cache
 def shared_places() -> SparkPlaces:
-    """Return the factory that sets up all Spark trials in this process. It provides their common Spark session."""
+    """Return the factory for the workspaces of Spark trials. All trials in this process share it and its session."""
     # Imported here because these modules import pyspark, which trials of other tasks do not need.
     from perago.spark.places import SparkPlaces
     from perago.spark.session import Sessions

@@ -82,7 +82,7 @@ def uploads_of(lake: ReadableLake, files: Files, *, folder: Path) -> Iterator[li
 def put_objects(
     lake: StagingLake, repository: str, branch: str, files: Mapping[str, str | bytes | None], *, folder: Path
 ) -> None:
-    """Write files to a branch without committing them. A content of None deletes the file.
+    """Write files to a branch without committing them. None as the content deletes a file.
 
     The contents are first written to `folder`, and uploaded from there.
     """

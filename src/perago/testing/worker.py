@@ -1,6 +1,6 @@
 """A worker for tests: it runs tasks and whole workflows on one lake, in the test's process.
 
-Attempts run one after the other, through the same transaction and delivery as in production.  A trial starts from the
+Attempts run one after the other, with the same transaction and delivery code as in production.  A trial starts from the
 branch's current head and leaves its publications in place, so that one trial can continue from another.
 """
 

@@ -120,7 +120,7 @@ class DataSource:
 
 
 class _SharedBackend:
-    """A backend whose orchestrator is shared by all runs. It is opened once, and closed at the end."""
+    """A backend whose orchestrator is shared by all runs. The orchestrator is opened once, and closed at the end."""
 
     def __init__(self, servers: ReadOnlyBackend) -> None:
         self._servers = servers

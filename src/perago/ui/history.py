@@ -176,7 +176,7 @@ def _with_superseded(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
 
 
 def draw(rows: Sequence[HistoryRow], *, more: bool) -> list[HistoryRow]:
-    """Return the rows with their lines. `more` says whether more rows follow on the next page.
+    """Return the rows, each with its lines in the graph. `more` says whether more rows follow on the next page.
 
     Lane 0 is the branch.  Each row is drawn separately, in a box 100 units high.  A line that leaves the box at the
     bottom continues at the top of the next one, whatever the height of the rows.

@@ -61,7 +61,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """One object in a commit."""
+    """An object in a commit, and the lake to read it from."""
 
     lake: ReadableLake
     repository: str

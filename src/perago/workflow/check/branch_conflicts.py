@@ -42,7 +42,7 @@ def writes(checking: Checking, step: Step) -> bool:
 
 
 def are_independent(checking: Checking, one: Step, other: Step) -> bool:
-    """Return whether two steps can both publish: each of them rebases, and neither sees what the other writes."""
+    """Return whether two steps are independent: both of them rebase, and neither sees what the other writes."""
     tasks = [checking.task_of(step) for step in (one, other)]
     views = [task.workspace.view for task in tasks if task and task.workspace and task.workspace.rebases]
     return len(views) == 2 and not any(

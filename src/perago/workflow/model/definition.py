@@ -75,7 +75,7 @@ class Step:
 
     @property
     def start_delay(self) -> int:
-        """The delay, in seconds, before a worker can poll the task."""
+        """The delay, in seconds, before a worker can receive the task."""
         return int(self.source.get("startDelay") or 0)
 
     @property
@@ -149,7 +149,7 @@ class WorkflowDefinition:
     problems: tuple[Problem, ...] = ()
     steps: dict[str, Step] = field(default_factory=dict)
     trails: dict[str, tuple[Spot, ...]] = field(default_factory=dict)
-    """The path to each step, keyed by the step's reference: a sequence of positions, from the top level down to the step."""
+    """The path to each step, keyed by the step's reference: a sequence of positions, from the top level down."""
     twins: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -192,7 +192,7 @@ class WorkflowDefinition:
 
     @property
     def open_ended(self) -> bool:
-        """True if steps may be added while the workflow runs."""
+        """True if steps may be added while the workflow is running."""
         return any(step.type not in BRING_NO_STEPS for step in self.steps.values())
 
     def walk(self) -> Iterator[Step]:

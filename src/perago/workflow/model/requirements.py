@@ -1,4 +1,4 @@
-"""Extracts what is needed to register or run a workflow from its JSON: the version, the tasks, the parallelism.
+"""Reads from a workflow's JSON what is needed to register or run it: its version, its tasks and its maximum parallelism.
 
 A run neither checks nor serves tasks that its workflow does not use.  A step whose task is not named in the definition
 (DYNAMIC, SUB_WORKFLOW …) may use any task.
