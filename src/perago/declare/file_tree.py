@@ -2,8 +2,8 @@
 
 The rule: a check gives the same result on both kinds of tree, because one matcher walks both.  Patterns are split at
 `/`.  `*`, `?` and `[…]` match within one part.  `**` matches any number of folders and, as the last part, everything
-below.  Files and folders both match, as with `pathlib`.  The attempt's marker file and links that lead out of the folder
-are invisible.
+below.  Files and folders both match, as with `pathlib`.  The attempt's marker file and links that lead out of the
+folder are invisible.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class WorkflowTrial:
     output: Mapping[str, Any]
     """The workflow's output, as its `outputParameters` define it."""
     steps: Mapping[str, TrialStep]
-    """The steps that ran, in order, keyed by reference name. Steps on branches that were not taken are missing."""
+    """The steps that ran, in order, keyed by reference name. Steps in cases that were not taken are missing."""
     files: Mapping[str, bytes]
     """Every file on the repository's `main` branch after the trial, keyed by path."""
     log: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Checks what `${…}` expressions read: the step must exist, must have run by then, and its output must have the field.
+"""Checks what `${…}` expressions read: the step must exist and have run by then, and its output must have the field.
 
 A read that is null on every path is an error.  A read that is null on only some paths is a warning, and only if the reader
 does not accept null: it is common to collect the output of whichever case of a SWITCH ran.
