@@ -1,10 +1,10 @@
-"""Checks on a workspace, before the body (`pre`) and after it (`post`).
+"""Checks on a workspace, run before the body (`pre`) or after it (`post`).
 
 A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that raises if
 the check does not hold.  A check that measures something also has `finding(tree)`, which is called instead of
-`violation(tree)`.  A check that fails before the body raises `PreGuardrailViolation` (terminal), and one that fails
-after it raises `PostGuardrailViolation`.  A `TaskFailed` raised by a check passes through unchanged.  `evaluate_checks`
-yields the result of every check, so that users also see the figures of the checks that passed.
+`violation(tree)`.  If a `pre` check fails, `PreGuardrailViolation` is raised (terminal); if a `post` check fails,
+`PostGuardrailViolation`.  A `TaskFailed` raised by a check passes through unchanged.  `evaluate_checks` yields the
+result of every check, so that users also see the figures of the checks that passed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from perago.protocol.view import View
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The figures of a check that passed, or the violation of one that failed."""
+    """The result of a check: its figures if it passed, or the violation if it failed."""
 
     text: str = ""
     passed: bool = True
@@ -68,7 +68,7 @@ class MeasuringCheck(Protocol):
     """A check that reports figures whether it passes or fails."""
 
     def finding(self, tree: Tree) -> CheckResult:
-        """Evaluate the check on the tree."""
+        """Evaluate the check on the tree, and return the result."""
 
 
 def format_count(things: Sized | int, one: str, many: str = "") -> str:
@@ -93,7 +93,7 @@ _NO_PATTERN = (
 
 @runtime_checkable
 class TreeCheck(Protocol):
-    """A check that only needs the names in the tree."""
+    """A check that is evaluated on a file tree, and does not need a folder on disk."""
 
     def label(self) -> str:
         """Return the check as written in the declaration."""
@@ -104,7 +104,7 @@ class TreeCheck(Protocol):
 
 @runtime_checkable
 class PlacedCheck(Protocol):
-    """A check whose paths are known from the declaration, before a tree exists."""
+    """A check whose paths are known from its declaration, so that they can be compared with the view in advance."""
 
     def looks_outside(self, view: View) -> bool:
         """Return whether the check's paths are certain to be outside the view."""
@@ -133,7 +133,7 @@ class PathCheck:
         return self.finding(tree).violation
 
     def finding(self, tree: Tree) -> CheckResult:
-        """Return the number of paths, or the violation with what was found instead."""
+        """Return the number of matching paths or, if the check fails, the violation and what was found instead."""
         match self.kind:
             case "require_file":
                 return (
@@ -151,7 +151,7 @@ class PathCheck:
                 return self._count(tree)
 
     def looks_outside(self, view: View) -> bool:
-        """Return whether no path in the view can match."""
+        """Return True if no path in the view can match the pattern."""
         return not any(
             root == view.prefix or may_match_in(self.pattern, root.removeprefix(view.prefix))
             for root in view.roots
@@ -245,7 +245,10 @@ def label(check: Check) -> str:
 
 
 def looks_outside(check: object, view: View) -> bool:
-    """Return whether a check is certain to read outside the view.  False for a function, whose reads are unknown."""
+    """Return whether a check is certain to read outside the view.
+
+    False for a plain function, because it is not known what the function reads.
+    """
     return isinstance(check, PlacedCheck) and check.looks_outside(view)
 
 

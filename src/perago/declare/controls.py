@@ -115,13 +115,16 @@ class ExecutionLimits(SpecBase):
 
 
 class PublishBudget(SpecBase):
-    """The time that a publication may take, based on observed merges.  It sets request timeouts, leases and drains."""
+    """The time that a publication may take, based on observed merges.
+
+    It determines request timeouts, how often leases are extended, and how long a drain waits.
+    """
 
     observed_merge_p99_seconds: Whole
     """The measured 99th percentile of merge times in the repository, in seconds. The only field without a default."""
 
     safety_margin_seconds: Whole = 5
-    """Seconds to add to the observed time; the merge timeout must be at least the sum."""
+    """The margin, in seconds, on top of the observed time. The merge timeout must be at least the sum of the two."""
 
     lakefs_merge_timeout_seconds: Positive = DEFAULT_MERGE_TIMEOUT_SECONDS
     """The timeout of a merge request, in seconds. After it, the outcome is unknown and Perago settles it. The default
@@ -186,7 +189,7 @@ class TaskControls(SpecBase):
     """Limits on concurrent attempts and on the rate at which attempts start."""
 
     publish_budget: PublishBudget | None = None
-    """The time that a publication may take, which sets timeouts, leases and drains. Only for tasks with a workspace."""
+    """The time that a publication may take, and the timeouts that depend on it. Only for tasks with a workspace."""
 
     if TYPE_CHECKING:
         # Type checkers derive the arguments from the fields, but `timeout` accepts more than its field's type.
@@ -206,5 +209,5 @@ class TaskControls(SpecBase):
 
     @property
     def response_timeout_seconds(self) -> int:
-        """The lease.  The publish budget never overrides it."""
+        """The lease, in seconds.  The publish budget never overrides it."""
         return self.timeout.response_seconds

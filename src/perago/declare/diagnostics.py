@@ -1,9 +1,9 @@
 """Reports errors in declarations.
 
-Declarations are checked where they are written, so importing a module finds its errors.  A declaration with errors
+Declarations are checked when they are evaluated, so importing a module finds its errors.  A declaration with errors
 raises one `TaskDefinitionError`.  Inside a `collect_diagnostics()` block the errors are collected instead: the
 declaration evaluates to a placeholder and the import continues, so that one run finds every error.  An error's text
-names the place, the task if known, the field, the value and the rule.
+names the file and line, the task if known, the field, the value and the rule.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOT_AUTHORS = (
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One broken rule: the field, its value, and what it should be."""
+    """A rule that a declaration breaks: the field, its value, and what the value should be."""
 
     field: str
     rule: str
@@ -57,7 +57,7 @@ class BrokenRule(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """The file and line of a declaration, and its task if known."""
+    """The file and line of a declaration, and the name of its task if known."""
 
     file: str
     line: int
@@ -105,7 +105,10 @@ def report(diagnostics: Sequence[Diagnostic], place: SourceLocation) -> None:
 
 
 def calling_place() -> SourceLocation:
-    """Return the author's line that is being executed, with the task if the line is part of a task's decorator."""
+    """Return the location of the author's code that is currently being executed.
+
+    It includes the task's name if the line is part of a task's decorator.
+    """
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_AUTHORS):
         frame = frame.f_back

@@ -81,7 +81,10 @@ def _remedy(error: BaseException) -> str | None:
 
 
 def _expressions(error: ValidationError) -> list[str]:
-    """Return the fields that contain an expression, which a model cannot validate yet."""
+    """Return the names of the fields that a model rejected and that contain an expression.
+
+    The value of an expression is not known before the workflow runs.
+    """
     wrong = error.errors(include_url=False, include_context=False)
     return [str(one["loc"][0]) for one in wrong if one["loc"] and any(expressions_in(one["input"]))]
 
@@ -113,7 +116,10 @@ class FileModule:
 
 
 def loaded_files() -> list[FileModule]:
-    """Return this process's modules with generated names.  Other processes cannot import them by name."""
+    """Return the modules that this process loaded from files, under generated names.
+
+    Other processes cannot import them by name.
+    """
     return [
         FileModule(name, Path(module.__file__ or ""), module.__perago_digest__)
         for name, module in sorted(sys.modules.items())
@@ -190,7 +196,7 @@ def _tasks_of(target: str) -> list[TaskDefinition]:
 
 
 def _is_part_of(task: TaskDefinition, place: SourceLocation | None) -> bool:
-    """Return whether a place lies between a task's decorator and the end of its function."""
+    """Return whether a source location lies between a task's decorator and the end of its function."""
     if place is None or place.file != task.place.file:
         return False
     lines = [line for *_, line in inspect.unwrap(task.fn).__code__.co_lines() if line]
@@ -206,9 +212,9 @@ def _no_task_message(target: str) -> str:
 
 
 def _workflow_in(module: ModuleType) -> str | None:
-    """Return the name of a workflow in the module.
+    """Return the name of a workflow in the module, or None if there is none.
 
-    A workflow is recognised by its method, since the Conductor client is not imported here.
+    A workflow is recognised by its `to_workflow_def` method, since the Conductor client is not imported here.
     """
     return next(
         (name for name, value in vars(module).items() if hasattr(type(value), "to_workflow_def")), None
@@ -276,7 +282,7 @@ def _import_file(target: str) -> ModuleType:
 
 
 def _dotted_name(file: Path) -> tuple[str | None, Path]:
-    """Return a file's dotted name, or None if it is not in a package, and the folder to import from."""
+    """Return a file's dotted module name (None if it is not in a package), and the folder to import it from."""
     parts, folder = [file.stem], file.parent
     while (folder / "__init__.py").is_file() and folder.parent != folder:
         parts.insert(0, folder.name)

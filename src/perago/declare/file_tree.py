@@ -1,8 +1,9 @@
 """File trees that checks read: a folder on disk, or a listing of paths.
 
-The rule: both trees give the same answers, because one matcher walks both.  Patterns are split at `/`.  `*`, `?` and
-`[…]` match within one part.  `**` matches any number of folders and, as the last part, everything below.  Files and
-folders both match, as with `pathlib`.  The attempt's marker file and links that lead out of the folder are invisible.
+The rule: a check gives the same result on both kinds of tree, because one matcher walks both.  Patterns are split at
+`/`.  `*`, `?` and `[…]` match within one part.  `**` matches any number of folders and, as the last part, everything
+below.  Files and folders both match, as with `pathlib`.  The attempt's marker file and links that lead out of the
+folder are invisible.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Tree(Protocol):
 
     @property
     def path(self) -> Path | None:
-        """The folder on disk, if there is one."""
+        """The folder on disk, or None if the tree is only a listing."""
 
     def is_file(self, path: str) -> bool:
         """Return whether there is a file at this path."""
@@ -42,7 +43,7 @@ class Tree(Protocol):
 
 
 class _WalkedTree(ABC):
-    """A tree that implements its lookups by listing the entries of each folder."""
+    """Base class of trees that implement every lookup by listing the entries of folders."""
 
     @abstractmethod
     def entries(self, folder: str) -> Mapping[str, bool]:
@@ -94,7 +95,7 @@ class _WalkedTree(ABC):
 
 
 class FolderTree(_WalkedTree):
-    """A folder on disk."""
+    """A file tree in a folder on disk."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -130,7 +131,7 @@ class FolderTree(_WalkedTree):
 
 
 class ListingTree(_WalkedTree):
-    """A listing of file paths relative to the prefix.  The paths imply the folders."""
+    """A file tree built from a listing of paths relative to the prefix.  The paths imply the folders."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._folders: dict[str, dict[str, bool]] = {"": {}}
@@ -155,7 +156,7 @@ class ListingTree(_WalkedTree):
 
 
 def literal_folder(pattern: str) -> str:
-    """Return the deepest folder, named without wildcards, that contains every match of the pattern."""
+    """Return the deepest folder that must contain every match: the pattern's leading parts without wildcards."""
     parts = pattern.split("/")[:-1]
     plain = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
     return "/".join(parts[:plain])

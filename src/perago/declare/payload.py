@@ -49,7 +49,7 @@ def json_type(value: object) -> str:
 
 
 def input_type(value: object) -> str:
-    """Return the name of the JSON type of a value that a workflow sent.  For null, also names its usual cause."""
+    """Return the JSON type of a value that a workflow sent, in words.  For null, the text includes the usual cause."""
     return "null (as an expression that names nothing gives)" if value is None else json_type(value)
 
 
@@ -108,7 +108,7 @@ def _result_problem(details: ErrorDetails) -> str:
 
 
 def _field_problem(details: ErrorDetails, *, got: str, verb: str) -> str:
-    """Return the problem with a field and its remedy."""
+    """Return a text that says what is wrong with a field, and how to correct it."""
     message = details["msg"]
     match details["type"]:
         case "missing":

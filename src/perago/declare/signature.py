@@ -46,7 +46,7 @@ _WRONG_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class TaskSignature:
-    """The parts of a valid signature."""
+    """A valid task signature: its kind, whether it has a workspace, and its two models."""
 
     kind: Kind
     has_workspace: bool
@@ -112,7 +112,10 @@ def _parameter_diagnostics(fn: Callable[..., object]) -> Iterator[Diagnostic]:
 
 
 def _hint(fn: Callable[..., object], name: str, local_names: Mapping[str, Any]) -> Any:
-    """Return the annotation as a type, or a `Diagnostic` if it is missing or cannot be resolved."""
+    """Return the annotation of a parameter, or of the return value, as a type.
+
+    Returns a `Diagnostic` if the annotation is missing or cannot be resolved.
+    """
     where = "return value" if name == "return" else f"parameter {name!r}"
     inner = inspect.unwrap(fn)
     annotations = inspect.get_annotations(inner)

@@ -1,4 +1,4 @@
-"""The base class of all declared values, which are frozen, reject unknown fields, and report errors in the same way.
+"""The base class of all declared values.  They are frozen, reject unknown fields, and report errors in the same way.
 
 Pydantic finds the errors, and this module rewords them for the author of the declaration.  A `ValidationError` never
 leaves this module: `diagnostics` reports it as a `TaskDefinitionError`.
@@ -23,7 +23,7 @@ Flag = Annotated[bool, Field(strict=True)]
 
 
 class SpecBase(BaseModel):
-    """A value that task authors declare.  Unknown fields are rejected.
+    """Base class of the values that task authors declare.  Unknown fields are rejected.
 
     The docstring below a field is for editors.  Pydantic's own support for these docstrings is off, because it reads
     every source file at import.

@@ -26,22 +26,22 @@ TableCheckKind = Literal[
     "require_columns", "require_rows", "forbid_nulls", "require_unique", "require_values"
 ]
 Source = tuple[str, str, tuple[tuple[str, Any], ...]]
-"""The table that a check names: path, format and reader options."""
+"""The table that a check refers to: its path, its format and the reader options."""
 
 _is_no_table = either(is_empty, is_absolute, leads_out)
 
 
 @runtime_checkable
 class TableTree(Protocol):
-    """A tree whose tables can be read."""
+    """A file tree that can evaluate checks on its tables."""
 
     def table_finding(self, check: TableCheck) -> CheckResult:
-        """Evaluate the check on its table."""
+        """Evaluate the check on its table, and return the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableCheck:
-    """A rule about a table.  Its kind determines which fields are used."""
+    """A rule about a table.  The check's kind determines which of its fields are used."""
 
     __perago_check__: ClassVar[str] = "table"
 
@@ -57,7 +57,7 @@ class TableCheck:
 
     @property
     def source(self) -> Source:
-        """The table as Spark opens it."""
+        """The path, format and reader options with which Spark opens the table."""
         return self.table, self.format, self.options
 
     def label(self) -> str:
@@ -90,7 +90,7 @@ class TableCheck:
         return self.finding(tree).violation
 
     def finding(self, tree: Tree) -> CheckResult:
-        """Return the counts, or the violation with the number of rows affected."""
+        """Return the counts or, if the check fails, the violation with the number of rows affected."""
         if not isinstance(tree, TableTree):
             raise GuardrailViolation("it looks into a table, which only a Spark task can")
         return tree.table_finding(self)

@@ -1,4 +1,4 @@
-"""`@task`, which declares a function as a task and builds its `TaskDefinition`.
+"""The `@task` decorator, which declares a function as a task and builds its `TaskDefinition`.
 
 The rule: every definition that exists is valid.  The decorated function is the author's function, unchanged except
 for `__perago_task__`, so a plain unit test can call it.
@@ -40,7 +40,7 @@ _declared: dict[str, list[TaskDefinition]] = {}
 
 @dataclass(frozen=True, slots=True)
 class TaskDefinition:
-    """A declared task; `place` is its file and line."""
+    """A declared task: its function and its contract.  `place` is the file and line of the declaration."""
 
     name: str
     owner_email: str
@@ -62,7 +62,7 @@ class TaskDefinition:
 
     @property
     def has_workspace(self) -> bool:
-        """True if attempts get a workspace."""
+        """True if the task works on a workspace."""
         return self.workspace is not None
 
     def parse_params(self, text: str | bytes) -> BaseModel:
@@ -158,7 +158,7 @@ def tasks_declared_in(module: str) -> list[TaskDefinition]:
 
 
 def forget_tasks(module: str) -> None:
-    """Forget a module's tasks, before the module is executed again."""
+    """Forget the tasks that a module declared, so that the module can be executed again."""
     _declared.pop(module, None)
 
 
@@ -168,7 +168,7 @@ def _define(
     unknown: Mapping[str, object],
     local_names: Mapping[str, Any],
 ) -> TaskDefinition | None:
-    """Return the definition, or None if diagnostics were reported."""
+    """Return the task's definition, or None if the declaration has errors that are collected instead of raised."""
     place = _place(fn, said["name"])
     diagnostics = [
         *_unknown_field_diagnostics(unknown),

@@ -1,4 +1,4 @@
-"""A task's Conductor TaskDef.
+"""Builds the TaskDef of a task, which is its definition in Conductor.
 
 The rule: every field in the controls is written, even if it has its default, so that a limit removed from a
 declaration is also removed from the server.  Schemas come from the models.  `workspace` has the shape that is passed
@@ -20,7 +20,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import TaskDefinitionError
 
 MISSING: Any = None
-"""Placeholder for a field that one side does not have."""
+"""Placeholder for a field that exists on only one of the two sides being compared."""
 
 _NAME = {"type": "string", "minLength": 1}
 _WORKSPACE: dict[str, Any] = {
@@ -73,7 +73,10 @@ def taskdef_warnings(task: TaskDefinition) -> list[str]:
 
 
 def declaration_warnings(task: TaskDefinition) -> list[str]:
-    """Return the warnings of `taskdef_warnings` plus those meant only for authors, which operators' commands omit."""
+    """Return the warnings of `taskdef_warnings`, plus those that are meant only for task authors.
+
+    Commands for operators do not show the latter.
+    """
     return [*(f"task {task.name!r}: {text}" for text in _timeout_warnings(task)), *taskdef_warnings(task)]
 
 
@@ -101,7 +104,7 @@ def _budget_warnings(task: TaskDefinition) -> Iterator[str]:
 
 
 def difference(wanted: Mapping[str, Any], actual: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return (path, wanted, actual) for every field that Perago sets and that differs on the server."""
+    """Return (path, Perago's value, server's value) for every field that Perago sets and that differs on the server."""
     return list(_find_differences("", wanted, actual, exact=False))
 
 

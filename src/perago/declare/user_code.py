@@ -37,26 +37,29 @@ from perago.protocol.outcome import describe
 MOST_LINES = 200
 LINE_CHARS = 2000
 _MOST_CHARS = 2 * MOST_LINES * LINE_CHARS
-"""The maximum number of characters to split into lines: twice what is shown, since Java frames are removed later."""
+"""The maximum length of a traceback's text: twice what is shown, since Java frames are removed later."""
 _OURS = str(Path(__file__).parents[1]) + "/"
 _CALLERS = ("pydantic", "pydantic_core", "contextlib", "functools")
-"""Modules through which Perago calls an author's code."""
+"""Library modules through which Perago may call an author's code."""
 _LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 _FROZEN = "<frozen "
 _JAVA_FRAME = re.compile(r"\s+at [\w.$]+[(/]|\s+\.\.\. \d+ more")
-"""A Java frame.  Spark's errors contain hundreds of them."""
+"""Matches a Java stack frame.  Spark's errors contain hundreds of them."""
 Frame = tuple[str, int, str, str]
 """The file, line, function and module of a stack frame."""
 
 
 def describe_with_place(error: BaseException) -> str:
-    """Return the error as a reason, with the author's last line in its traceback.  Perago's own errors get no line."""
+    """Return the error as a reason that names the last line of the author's code in the traceback.
+
+    Perago's own errors do not name a line.
+    """
     place = user_code_place(error)
     return f"{describe(error)} ({place})" if place and not isinstance(error, PeragoError) else describe(error)
 
 
 def user_code_place(error: BaseException) -> str:
-    """Return the author's last frame, such as "tasks.py:12 in clean", or an empty string."""
+    """Return the location of the author's last frame, such as "tasks.py:12 in clean", or an empty string."""
     try:
         frames = _user_frames(list(_frames(error.__traceback__)))
     except BaseException:
@@ -141,7 +144,7 @@ def _drop_own_frames(report: traceback.TracebackException) -> bool:
 
 
 def _drop_middle(text: str) -> str:
-    """Return the text, without its middle if it is far too long."""
+    """Return the text, with its middle removed if it is far too long."""
     if len(text) <= _MOST_CHARS:
         return text
     half = _MOST_CHARS // 2
@@ -158,7 +161,10 @@ def _limit_lines(lines: Sequence[str]) -> list[str]:
 
 @contextmanager
 def user_code(what: str) -> Iterator[None]:
-    """Convert an exception that is not an `Exception` into a `TaskFailed` that names it and the code (`what`)."""
+    """Run the `with` block as user code: an exception that is not an `Exception` becomes a `TaskFailed`.
+
+    The error names the exception and the code that raised it (`what`).
+    """
     live, pid = ctrl_c_is_live(), os.getpid()
     try:
         try:

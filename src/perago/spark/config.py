@@ -3,8 +3,8 @@
     Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_MASTER  <  PERAGO_SPARK_CONF
 
 `perago.spark_defaults` picks the master.  The defaults suit a small machine with a local master.  On a cluster, Spark's
-own sizes are kept.  Lake credentials are never part of the configuration: it appears on the JVM's command line, which
-everyone on the machine can read.
+own default sizes are kept.  Lake credentials are never part of the configuration: it appears on the JVM's command line,
+which everyone on the machine can read.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ appender.err.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 _PACKAGES, _EXCLUDES, _JARS = "spark.jars.packages", "spark.jars.excludes", "spark.jars"
 _IVY_KEYS = ("spark.jars.ivy", "spark.jars.ivySettings", "spark.jars.repositories")
-"""Other settings that determine which files Ivy finds."""
+"""Settings other than the packages themselves that affect which files Ivy finds."""
 
 
 def is_local(master: str) -> bool:
-    """Return whether, with this master, everything runs in this process's JVM."""
+    """Return whether this master runs everything in this process's JVM."""
     return master == "local" or master.startswith("local[")
 
 
 def runs_here(master: str) -> bool:
-    """Return whether, with this master, all executors are on this machine and share its folders."""
+    """Return whether all executors of this master run on this machine and share its folders."""
     return is_local(master) or master.startswith("local-cluster[")
 
 
@@ -79,7 +79,7 @@ def with_jvm_options(
     """Add options for the session's JVM to the configuration.
 
     The new options come first, so that options already set take precedence.  The JVM accepts only one garbage
-    collector, so ours is left out if another one is set.
+    collector, so Perago's choice is left out if another one is set.
     """
     set_before = conf.get(_JVM_OPTIONS) or spark_defaults(environ).get(_JVM_OPTIONS) or ""
     if _COLLECTOR.search(set_before):
@@ -155,7 +155,7 @@ def log_options(scratch: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path | None:
-    """Return the user's cache folder for Spark, which may not exist. Returns None if the user has no home."""
+    """Return the user's cache folder for Spark, even if it does not exist. Returns None if the user has no home."""
     try:
         configured = Path(environ.get("XDG_CACHE_HOME", ""))
         # The XDG standard ignores relative paths, and the process that creates the archive runs in another folder.
@@ -190,7 +190,7 @@ class Packages:
     def with_cached_jars(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str] | None:
         """Return the configuration with the files in the saved list as jars.
 
-        Returns None if there is no list, or if a file is missing or has another size.
+        Returns None if there is no list, or if a file is missing or has a different size.
         """
         kept = self._jar_list_path(conf, environ)
         if kept is None:

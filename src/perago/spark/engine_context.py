@@ -1,6 +1,6 @@
-"""The Spark context of an engine, whose executors run Perago's functions for a map or a worker.
+"""The Spark context whose executors run Perago's own functions, on behalf of a map or a worker.
 
-- Settings that the jobs rely on (how often Spark tries a task, no speculative copies) override the configuration.
+- Settings that the jobs rely on (the limit on task failures, no speculative copies) override the configuration.
 - Executors on this machine use the same Python as this process.  All executors receive the --py-files.
 """
 
@@ -27,7 +27,10 @@ _LOST_TASK_LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.sc
 
 
 class EngineContext:
-    """Provides the context. It is created on first use, and again after its JVM has died. Thread-safe."""
+    """Provides the Spark context on which a map or a worker runs its jobs. Thread-safe.
+
+    The context is created on first use, and recreated if its JVM has died.
+    """
 
     def __init__(
         self, settings: Settings, py_files: Sequence[Path], *, failures: int, conf: Mapping[str, str]
@@ -40,11 +43,11 @@ class EngineContext:
 
     @property
     def current(self) -> SparkContext | None:
-        """The context, or None if it has not been created yet."""
+        """The Spark context, or None if it has not been created yet."""
         return self._context
 
     def get(self) -> SparkContext:
-        """Return the context, with all --py-files added."""
+        """Return the Spark context, creating it if necessary. All --py-files have been added to it."""
         with self._lock:
             if self._on_this_machine:
                 # Executors on this machine use the same Python as this process, with its packages.
@@ -59,7 +62,7 @@ class EngineContext:
 
 
 def scratch() -> Path:
-    """Return a scratch folder for code in an executor. It is removed when Spark or the session ends."""
+    """Return a scratch folder for code that runs in an executor. It is removed when Spark or the session ends."""
     return Path(os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir())
 
 
@@ -72,7 +75,7 @@ def _quieten(context: SparkContext) -> None:
 
 
 def _for_jobs(settings: Settings, failures: int, conf: Mapping[str, str]) -> Settings:
-    """Return the settings with the session configuration that an engine's jobs need."""
+    """Return a copy of the settings, with the Spark master and configuration adapted to Perago's jobs."""
     forced = {"spark.task.maxFailures": str(failures), "spark.speculation": "false", **conf}
     pairs = [
         "spark.locality.wait=0s",

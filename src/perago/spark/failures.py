@@ -33,7 +33,7 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
 
 
 def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ()) -> str:
-    """Return the cause on one line.
+    """Return the cause of a Spark failure, on one line.
 
     `base` is removed from paths, and `tables` are the ones that the attempt has used.
     """
@@ -76,7 +76,7 @@ def all_messages(error: BaseException) -> str:
 
 
 def _is_library_there(file: str) -> bool:
-    """Return whether a file, on any machine, belongs to Python, Spark or an installed package."""
+    """Return whether a file, possibly on another machine, belongs to Python, Spark or an installed package."""
     return is_library(file) or any(part in file for part in ("/lib/python3", "pyspark.zip/", "/pyspark/"))
 
 

@@ -1,8 +1,8 @@
 """Runs an attempt's Spark work in its own job group, with progress messages and short failure reasons.
 
 Spark tracks job groups per thread, so concurrent attempts in one process stay separate.  Jobs in the group that are
-still running when the attempt ends are cancelled, because nothing may write to a place while its result is being
-published.
+still running when the attempt ends are cancelled, because nothing may write to the attempt's workdir or staging branch
+while its result is being published.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _job_group(context: SparkContext, request: PlaceRequest, session: AttemptSes
 def _cancel_jobs(context: SparkContext, group: str, *, only_attempt: bool) -> None:
     """Cancel the jobs that the body's threads left running.
 
-    If this is the only attempt at work, jobs in all groups are cancelled; otherwise, only those in its own group.
+    If no other attempt is running in this process, jobs in all groups are cancelled; otherwise, only those in the
+    attempt's own group.
     """
     tracker = context.statusTracker()
     active = set(tracker.getActiveJobsIds())

@@ -3,8 +3,8 @@
 - Each row is a separate Spark task, so a slow row does not delay the others.
 - Outcomes come back in an accumulator.  Spark delivers it as soon as a task has ended, even from another machine, and
   does not wait for the whole job.  By then the outcome is already in the run's record.
-- Spark reruns a task if its executor dies.  The rerun is a new execution of the row, which claims the row in the
-  record.  Speculative copies of slow tasks are disabled.
+- Spark reruns a task if its executor dies.  The rerun is a new execution, and claims the row in the run's record.
+  Speculative copies of slow tasks are disabled.
 - The plan, including the keys to the lake, is sent inside the job's function, so no page, log or command line shows
   them.
 """
@@ -38,7 +38,7 @@ _NO_FOLDER = "(no folder)"
 
 
 class SparkEngine:
-    """Runs rows on the Spark context of this process."""
+    """Runs the rows of a map as tasks on this process's Spark context."""
 
     def __init__(self, settings: Settings, py_files: Sequence[Path] = ()) -> None:
         self._context = EngineContext(settings, py_files, failures=_MOST_FAILURES, conf={})
@@ -53,7 +53,7 @@ class SparkEngine:
             )
 
     def outcomes(self, plan: MapPlan, rows: Sequence[Row]) -> Iterator[RowOutcome]:
-        """Run rows as one job, and yield the outcome of each row when it ends."""
+        """Run the rows as one Spark job, and yield the outcome of each row as soon as it arrives."""
         from pyspark import InheritableThread
 
         if not rows:
@@ -86,7 +86,7 @@ def _run_job(context: SparkContext, plan: MapPlan, rows: list[Row], arrived: que
 
 
 def _run_rows(plan: MapPlan, outcomes: Any, rows: Iterable[Row]) -> None:
-    """Run rows. This is called in an executor's Python process."""
+    """Run the rows of one partition, in an executor's Python process, and collect their outcomes."""
     for row in rows:
         outcomes.add([run_here(plan, row, scratch=scratch())])
 
@@ -101,7 +101,10 @@ def _problem(plan: MapPlan) -> str:
 
 
 def _outcome_param(arrived: Callable[[RowOutcome], None] | None) -> Any:
-    """Return the accumulator's merge rule: executors collect a list, and the driver passes outcomes to `arrived`."""
+    """Return the accumulator's merge rule.
+
+    Executors collect outcomes in a list.  The driver passes each outcome to `arrived`.
+    """
     from pyspark.accumulators import AccumulatorParam
 
     class OutcomeParam(AccumulatorParam[list[RowOutcome]]):

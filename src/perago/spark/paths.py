@@ -55,7 +55,10 @@ _CRC_EVERY = 512
 
 
 def seen_path(path: str, view: View) -> str:
-    """Return the path, which may be a pattern. Raises `TaskFailed` if it could match anything the task may not see."""
+    """Return a path or pattern unchanged, if the task may see it.
+
+    Raises `TaskFailed` if it is invalid, or if it could match anything that the task may not see.
+    """
     problem = _path_problem(path, prefix=view.prefix)
     if problem is None and not view.sees(path):
         problem = f"it is outside what the task sees ({view.describe_roots(view.roots)}); name it in WorkspaceSpec(reads=…)"
@@ -63,9 +66,9 @@ def seen_path(path: str, view: View) -> str:
 
 
 def written_path(path: str, view: View) -> str:
-    """Return the path of a table to write.
+    """Return the path unchanged, if the task may write a table there.
 
-    Raises `TaskFailed` if any part of it is outside what the task may change.
+    Raises `TaskFailed` if the path is invalid, or if any part of the table is outside what the task may change.
     """
     problem = _path_problem(path, prefix=view.prefix)
     if problem is None and has_wildcard(path):

@@ -1,4 +1,4 @@
-"""The placement of Spark tasks: in their workdir (local), or on their staging branch over s3a (direct).
+"""Decides where Spark tasks keep their data: in the workdir (local), or on the staging branch over s3a (direct).
 
     placement     master      lake        result
     local         here        any         the workdir
@@ -31,7 +31,7 @@ Where = Literal["local", "direct"]
 
 
 def placement_of(task: TaskDefinition, settings: Settings, *, embedded: bool) -> Where:
-    """Return the placement of a Spark task. `embedded` says whether the lake is the embedded one."""
+    """Return the placement of a Spark task: local or direct. `embedded` tells whether the lake is the embedded one."""
     spec = task.workspace
     wanted = spec.placement if spec is not None else "local"
     if wanted == "auto":

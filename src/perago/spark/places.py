@@ -1,4 +1,7 @@
-"""The places that Spark tasks work in: their workdir (local), or their staging branch over s3a (direct)."""
+"""Prepares the place where the body of a Spark task reads its input and writes its result.
+
+The place is the attempt's workdir (local), or the execution's staging branch over s3a (direct).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,10 @@ from perago.spark.write_scope import check_write_scope, restore_objects
 
 
 def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedded: bool) -> SparkPlaces:
-    """Return the places for these tasks. The session gets s3a only if at least one task has direct placement."""
+    """Return a factory for the places where these tasks read their input and write their results.
+
+    The Spark session supports s3a only if at least one task has direct placement.
+    """
     spark_tasks = [task for task in tasks if task.kind == "spark"]
     direct = any(placement_of(task, settings, embedded=embedded) == "direct" for task in spark_tasks)
     sessions = Sessions(settings, S3A_PACKAGES) if direct else Sessions(settings)
@@ -43,14 +49,17 @@ def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedde
 
 @dataclass(frozen=True, slots=True)
 class SparkPlaces:
-    """Opens the place for any task: the workdir for a plain task, or the chosen placement for a Spark task."""
+    """Opens the place where an execution reads its input and writes its result.
+
+    For a plain task, this is the workdir.  For a Spark task, it depends on the task's placement.
+    """
 
     settings: Settings
     sessions: Sessions
     embedded: bool
 
     def __call__(self, request: PlaceRequest) -> Place:
-        """Return the place for one execution."""
+        """Return the place where one execution reads its input and writes its result."""
         if request.task.kind != "spark":
             return open_workdir_place(request)
         self.sessions.warm_up()
@@ -65,7 +74,7 @@ class SparkPlaces:
 
 
 class LocalPlace(WorkdirPlace):
-    """A place whose tables are in the workdir. Perago transfers the files, except for Spark's leftovers."""
+    """Lets a Spark task read and write tables in its workdir. Perago transfers the files, except Spark's leftovers."""
 
     def __init__(self, request: PlaceRequest, sessions: Sessions) -> None:
         super().__init__(request, self._is_leftover)
@@ -83,31 +92,34 @@ class LocalPlace(WorkdirPlace):
 
     @property
     def argument(self) -> object:
-        """The body's workspace, whose tables are in the folder."""
+        """The workspace object passed to the body. Its tables are in the workdir."""
         return self._workspace
 
     def result(self, recorded: str | None) -> Result:
-        """Return the content of the folder. Raises `PostGuardrailViolation` if new files make a table unreadable."""
+        """Return the content of the workdir as the result.
+
+        Raises `PostGuardrailViolation` if new files would make a table unreadable.
+        """
         result = super().result(recorded)
         check_column_types(self._session(), self._workspace.base, result.changes, result.states)
         return result
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Run the block in the attempt's own job group."""
+        """Run the `with` block in the attempt's own Spark job group."""
         return at_work(self._session, self._request, self._workspace)
 
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """Return the folder's file tree, which gives checks access to its tables."""
+        """Return the workdir's file tree, which can also evaluate checks on its tables."""
         auditor = Auditor(self._workspace, self._session.for_checks, checks)
         return AuditedTree(super().tree(checks), auditor)
 
 
 class DirectPlace:
-    """A place on the execution's staging branch, accessed over s3a. No bytes pass through this process.
+    """Lets a Spark task read and write its staging branch over s3a. No data passes through this process.
 
     The branch is created at the input commit before the body runs.  This is the only exception to "fence before stage"
     (decision 0008): the branch is hidden, private to this execution, and merged only by this execution.  It is
-    committed only after the attempt's jobs have ended and the attempt fence has held, and it is dropped if nothing
+    committed only after the attempt's jobs have ended and the attempt fence has passed, and it is dropped if nothing
     changed.  A read-only task needs no branch: it reads the input commit itself, and cannot write.  The workdir
     contains only the marker.
 
@@ -146,22 +158,25 @@ class DirectPlace:
 
     @property
     def argument(self) -> SparkWorkspace:
-        """The body's workspace, whose tables are on the branch."""
+        """The workspace object passed to the body.
+
+        Its tables are on the staging branch or, for a read-only task, in the input commit.
+        """
         assert self._workspace is not None  # noqa: S101 - `fill` comes first
         return self._workspace
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Run the block in the attempt's own job group, with the keys to the repository."""
+        """Give Spark the keys to the repository, and run the `with` block in the attempt's own job group."""
         open_bucket(self._sessions.get(), self._request.workspace.repository, self._lakefs)
         return at_work(self._session, self._request, self.argument)
 
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """Return the branch's file tree, which gives checks access to its tables."""
+        """Return the branch's file tree, which can also evaluate checks on its tables."""
         auditor = Auditor(self.argument, self._session.for_checks, checks)
         return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
 
     def verify(self) -> None:
-        """Do nothing, because Spark reads the lake itself."""
+        """Do nothing: Spark reads directly from the lake, so there are no downloaded files to verify."""
 
     def result(self, recorded: str | None) -> Result:
         """Return the view's files on the branch, without Spark's leftovers.
@@ -198,7 +213,7 @@ class DirectPlace:
             lake.copy(repository, self._branch, self._request.workspace.ref, lost)
 
     def _listing(self, ref: str) -> FileStates:
-        """Return every object in the view, keyed by full path."""
+        """Return every object in the task's view at `ref`, keyed by full path."""
         workspace = self._request.workspace
         found = FileStates()
         for entry in objects_in(self._request.lake, workspace.repository, ref, workspace.view):
@@ -206,7 +221,10 @@ class DirectPlace:
         return found
 
     def _states(self, listing: FileStates) -> FileStates:
-        """Return the part of a listing that a task may see, keyed by the path below the prefix."""
+        """Return the files in a listing that the task may see, keyed by path relative to the prefix.
+
+        Spark's leftovers are left out.  Raises `PostGuardrailViolation` if the task wrote a file with a reserved name.
+        """
         states = FileStates()
         for path, state in listing.items():
             self._check_name(path)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 TableSchema = type[BaseModel] | Any
-"""A pydantic model or a StructType."""
+"""A table's schema as an author declares it: a pydantic model or a StructType."""
 
 _FAMILIES = (
     {"tinyint", "smallint", "int", "bigint"},
@@ -38,7 +38,7 @@ _FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSchema:
-    """A declared table: its Spark columns, whether they must match exactly, and whether other columns are allowed."""
+    """A declared schema: its Spark columns, whether types must match exactly, and whether other columns are allowed."""
 
     struct: StructType
     exact: bool
@@ -46,7 +46,10 @@ class DeclaredSchema:
 
 
 def declared_schema(schema: TableSchema) -> DeclaredSchema:
-    """Return the table schema that a model or StructType declares."""
+    """Convert a model or a StructType to the schema that it declares.
+
+    Raises `TaskDefinitionError` for anything else.
+    """
     from pyspark.sql.types import StructType
 
     if isinstance(schema, StructType):
@@ -61,7 +64,7 @@ def declared_schema(schema: TableSchema) -> DeclaredSchema:
 def differences(
     wanted: DeclaredSchema, found: StructType, nullability_known: Callable[[str], bool]
 ) -> list[str]:
-    """Return every difference from the declaration.
+    """Return a description of every difference between a table's columns and the declared schema.
 
     Nullability is compared only in columns for which `nullability_known` returns True.
     """
@@ -89,7 +92,10 @@ def differences(
 
 
 def type_conflicts(written: StructType, stored: StructType) -> list[str]:
-    """Return every column whose type differs from that in the stored files. Columns on only one side are ignored."""
+    """Return a description of every column whose type differs from its type in the stored files.
+
+    Columns that exist on only one side are ignored.
+    """
     there = {field.name: field.dataType.simpleString() for field in stored.fields}
     return [
         f"column {field.name!r} is {field.dataType.simpleString()}, and {there[field.name]} in files that stay"
@@ -159,7 +165,7 @@ class _ParsedAnnotation:
 
 
 def _decimal(metadata: Iterable[Any], where: str) -> DataType:
-    """Return the column type for a `Decimal`, as its constraints specify, or a placeholder for any decimal."""
+    """Return the column type that a `Decimal`'s constraints specify, or a placeholder that stands for any decimal."""
     from pyspark.sql.types import DecimalType
 
     limits = {

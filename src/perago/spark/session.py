@@ -76,7 +76,10 @@ class Sessions:
             threading.Thread(target=self._get_or_log, name="perago-spark-start", daemon=True).start()
 
     def for_checks(self) -> SparkSession:
-        """Return a session in which each query is one Spark job. Adaptive execution would start a job per shuffle."""
+        """Return a session for table checks, in which each query is one Spark job.
+
+        Adaptive execution is off, because it would start a job per shuffle.
+        """
         session = self.get()
         with self._lock:
             if self._for_checks is None:
@@ -145,7 +148,7 @@ class Sessions:
             log.warning("Spark did not start, the next attempt retries", exc_info=error)
 
     def _choose_python(self) -> None:
-        """With a local master, make Spark use this process's Python and its packages, not the Python on PATH."""
+        """Make Spark use this process's Python and packages, not the Python on PATH, if the master is local."""
         if is_local(self._settings.spark_master):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
@@ -212,19 +215,19 @@ def _start(conf: dict[str, str]) -> SparkSession:
 
 
 class AttemptSession:
-    """The session of one attempt, for its workspace and its checks."""
+    """The Spark session of one attempt, used by its workspace and its checks."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._session: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
-        """Return the attempt's session, or the process's session if the attempt is not yet at work."""
+        """Return the attempt's session, or the process's session if `in_use` has not been entered yet."""
         return self._session or self._sessions.get()
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[SparkSession]:
-        """Create the session for the block, and release it afterwards."""
+        """Create the attempt's session at the start of the `with` block, and release it at the end."""
         with self._sessions.in_use() as session:
             self._session = session
             yield session
@@ -242,7 +245,7 @@ class AttemptSession:
 
     @property
     def is_only_attempt(self) -> bool:
-        """True if no other attempt in this process is at work."""
+        """True if no other attempt in this process is using Spark."""
         return self._sessions.users == 1
 
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 LOG_LEVEL = "WARN"
 
 _DEFAULT = "default"
-"""The name of the initial database, and of the group of files that were added without naming a session."""
+"""Spark's name for the initial database, and for the group of added files that belong to no particular session."""
 
 
 class SharedState:
-    """Saves the shared state of a session's JVM, and restores it later."""
+    """Saves the state that all sessions in a JVM share, so that it can be restored later."""
 
     def __init__(self, session: SparkSession) -> None:
         jvm: Any = session._jvm
@@ -64,7 +64,7 @@ class SharedState:
         return [str(query.name() or query.id()) for query in self._queries()]
 
     def restore(self) -> None:
-        """Restore the saved state."""
+        """Restore the state that was saved when this object was created."""
         for query in self._queries():
             query.stop()
         self._session.catalog.clearCache()

@@ -1,4 +1,4 @@
-"""Evaluates table checks.  All checks on one table together take one Spark job.
+"""Evaluates table checks.  All checks on the same table are evaluated in a single Spark job.
 
 The whole-table counts (rows, nulls, values) come from one pass, and each set of unique columns needs a separate
 grouping.  Their one-row results are combined into one query.  Only counts reach the driver.  When a check fails, up to
@@ -33,14 +33,14 @@ _SAMPLES = 3
 
 @dataclass(frozen=True, slots=True)
 class _CheckOutcome:
-    """The finding of a check and, if the check failed, the query for the offending rows."""
+    """The result of a check and, if it failed because of certain rows, a query for those rows."""
 
     finding: CheckResult
     rows: Callable[[], DataFrame] | None = None
 
 
 class Auditor:
-    """Evaluates the table checks of one phase, one table at a time."""
+    """Evaluates the table checks of one phase (`pre` or `post`), one table at a time."""
 
     def __init__(
         self, workspace: SparkWorkspace, session: Callable[[], SparkSession], checks: Sequence[Check]
@@ -51,9 +51,9 @@ class Auditor:
         self._found: dict[Source, dict[TableCheck, CheckResult]] = {}
 
     def finding(self, check: TableCheck, tree: Tree) -> CheckResult:
-        """Return the finding of a check.
+        """Return the result of a check.
 
-        If the check failed, the finding also names other failed checks on the same table.
+        If the check failed, the result also names the other failed checks on the same table.
         """
         if check.source not in self._found:
             checks = dict.fromkeys([*(one for one in self._checks if one.source == check.source), check])
@@ -89,7 +89,7 @@ class Auditor:
 
 
 class AuditedTree:
-    """A file tree that can also evaluate table checks."""
+    """A file tree that can also evaluate checks on the tables in it."""
 
     def __init__(self, tree: Tree, auditor: Auditor) -> None:
         self._tree = tree
@@ -101,12 +101,12 @@ class AuditedTree:
         self.names = tree.names
 
     def table_finding(self, check: TableCheck) -> CheckResult:
-        """Return the finding of a table check."""
+        """Return the result of a check on a table in this tree."""
         return self._auditor.finding(check, self._tree)
 
 
 def _evaluate_all(frame: DataFrame, checks: Sequence[TableCheck]) -> dict[TableCheck, _CheckOutcome]:
-    """Return the finding of every check. Rows are not read for `require_columns`, or if a column is missing."""
+    """Return the result of every check. No rows are read for `require_columns`, or if a column is missing."""
     found: dict[TableCheck, _CheckOutcome] = {}
     to_count = []
     for check in checks:
@@ -199,7 +199,7 @@ def _rows(total: int) -> str:
 
 
 def _violation_conditions(frame: DataFrame, check: TableCheck) -> list[Column]:
-    """Return the conditions under which a row violates the check, one for each count that the check needs."""
+    """Return the conditions under which a row violates the check. Rows are counted separately for each condition."""
     from pyspark.sql import functions as F
 
     if check.kind == "forbid_nulls":

@@ -75,7 +75,7 @@ def check_format(spark: SparkSession, uri: str, format: str, *, writing: bool = 
 
 
 def unknown_format(error: Exception, format: str) -> str | None:
-    """Return a message on how to add a format to the session, or None if the error has another cause."""
+    """Return a message that says how to add a missing format to the session. Returns None for any other error."""
     messages = all_messages(error)
     if not any(text in messages for text in _NOT_FOUND):
         return None
@@ -90,7 +90,7 @@ def unknown_format(error: Exception, format: str) -> str | None:
 
 
 def normalized_format(format: str) -> str:
-    """Return a format's name. The name of a known format is returned in lower case, because Spark ignores case."""
+    """Return a format's name, converted to lower case if Perago knows the format. Spark ignores the case."""
     return format.lower() if format.lower() in FILES | {DELTA} else format
 
 
@@ -101,9 +101,9 @@ def _exists(spark: SparkSession, uri: str) -> bool:
 
 
 def first_file(spark: SparkSession, uri: str) -> str | None:
-    """Return the URI of one of the files that Spark would read from the table at `uri`, which may be a pattern.
+    """Return the URI of one file that Spark would read from the table at `uri`, or None if there is none.
 
-    Returns None if there are no such files.
+    `uri` may be a pattern.
     """
     jvm: Any = spark._jvm
     conf = spark.sparkContext._jsc.hadoopConfiguration()
@@ -202,7 +202,7 @@ def write_table(
 
 
 def _check_appended_types(df: DataFrame, uri: str, format: str) -> None:
-    """Raise `GuardrailViolation` if column types differ from those in the table's files.
+    """Raise `GuardrailViolation` if the column types of appended rows differ from those in the table's files.
 
     This check runs before any work is done.
     """
@@ -253,7 +253,7 @@ def _first_of_each_table(paths: Iterable[str]) -> dict[tuple[str, str], str]:
 def _open(
     spark: SparkSession, uri: str, format: str, options: Mapping[str, Any]
 ) -> tuple[DataFrame, dict[str, bool]]:
-    """Return the table and, for each column whose nullability is stored, whether it is non-nullable."""
+    """Open a table. Also returns, for each column whose nullability is stored, whether it is non-nullable."""
     reader = spark.read.format(format).options(**options)
     merged = str(options.get("mergeSchema", "")).lower() == "true"
     file = first_file(spark, uri) if format == "parquet" and not merged else None
@@ -266,7 +266,10 @@ def _open(
 def _header_differences(
     spark: SparkSession, uri: str, names: Sequence[str], options: Mapping[str, Any]
 ) -> list[str]:
-    """Return the differences between a CSV header and the declared columns, which Spark assigns by position."""
+    """Return the differences between a CSV header and the declared columns.
+
+    The order matters too, because Spark assigns columns by position.
+    """
     if str(options.get("header", "")).lower() != "true":
         return []
     plain = {key: value for key, value in options.items() if key.lower() != "inferschema"}
@@ -302,7 +305,7 @@ def _as_declared(df: DataFrame, schema: TableSchema) -> DataFrame:
 
 
 def _never_null(df: DataFrame, name: str) -> Column:
-    """Return the column as non-nullable. PySpark has no function for this expression."""
+    """Return the column, marked as non-nullable. PySpark has no function for this."""
     from pyspark.sql import Column
 
     jvm: Any = df.sparkSession._jvm

@@ -4,8 +4,8 @@ PySpark asks the JVM to parse the text of a return type while the decorator runs
 session: by `perago check`, by every worker, and in Spark's own Python workers.  So the type stays text until there is a
 session, and PySpark parses it when the function is first used.
 
-A UDF also caches its Java object, which a new context in the same process cannot use.  It is recreated for each
-context.
+A UDF also caches its Java object, which is of no use to a later context in the same process.  So the Java object is
+recreated for each context.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ def parse_types_late() -> None:
 
 
 class _PatchOnImport(MetaPathFinder):
-    """Patches PySpark's module as soon as it has been imported."""
+    """An import hook that patches `pyspark.sql.udf` as soon as it has been imported."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Find PySpark's module in the usual way, and arrange for it to be patched after it has been executed."""
+        """Find `pyspark.sql.udf` in the usual way, and arrange for it to be patched after it has been executed."""
         if fullname != _MODULE:
             return None
         sys.meta_path.remove(self)

@@ -1,7 +1,7 @@
-"""Runs a worker's attempts on Spark: each one is a single-task job in a pool with fair scheduling.
+"""Runs a worker's attempts on Spark. Each one is a Spark job with a single task, in a pool with fair scheduling.
 
 - Spark gives up on a task at its first failure, because retrying is up to the orchestrator.  If Spark reruns a task
-  nevertheless, for example after an executor was decommissioned, the job is told the number of earlier runs.
+  anyway, for example after an executor was decommissioned, the function is told how many earlier runs there were.
 - The function, including the keys that it contains, is sent inside the job, so no page, log or command line shows them.
 """
 
@@ -38,7 +38,7 @@ _NO_FOLDER = "(no folder)"
 
 
 class SparkJobs:
-    """Runs functions on the executors of the Spark context in this process."""
+    """Runs functions as single-task Spark jobs, on the executors of this process's Spark context."""
 
     def __init__(self, settings: Settings, py_files: Sequence[Path] = ()) -> None:
         self._pools = settings.root / "spark" / "pools.xml"
@@ -76,7 +76,7 @@ class SparkJobs:
         return value
 
     def cancel(self, job: str) -> None:
-        """Cancel a job, wherever it runs. Does nothing if Spark no longer knows the job, because it has ended."""
+        """Cancel a job, wherever it is running. Does nothing if the job has already ended."""
         if (context := self._context.current) is not None:
             with contextlib.suppress(Exception):
                 context.cancelJobGroup(job)
@@ -90,7 +90,7 @@ class SparkJobs:
 
 
 def _call(work: Callable[[JobContext], T], _: int) -> T:
-    """Call the function. This runs in an executor's Python process."""
+    """Call the function with its job context. This happens in an executor's Python process."""
     from pyspark import TaskContext
 
     context: Any = TaskContext.get()

@@ -51,21 +51,21 @@ class SparkWorkspace:
 
     @property
     def spark(self) -> SparkSession:
-        """The session: the attempt's own, or in a unit test the one passed to the constructor."""
+        """The Spark session: the attempt's own or, in a unit test, the one passed to the constructor."""
         return self._session() if callable(self._session) else self._session
 
     @property
     def base(self) -> str:
-        """The URI of the prefix, as Spark uses it."""
+        """The URI of the task's prefix, in the form that Spark uses."""
         return self._base
 
     @property
     def tables(self) -> frozenset[str]:
-        """The paths read and written so far."""
+        """The paths of the tables read and written so far."""
         return frozenset(self._tables)
 
     def uri(self, path: str) -> str:
-        """Return the URI of a path for Spark. Raises `TaskFailed` if the task does not see the path."""
+        """Return the URI of a path, for use with Spark. Raises `TaskFailed` if the task does not see the path."""
         return f"{self._base}/{seen_path(path, self._view)}"
 
     def read(

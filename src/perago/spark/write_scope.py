@@ -21,7 +21,7 @@ _LAST = "\U0010ffff"
 
 
 def check_write_scope(lake: ReadableLake, workspace: Workspace, branch: str) -> list[str]:
-    """Raise `PostGuardrailViolation`, naming the paths, if any changes are out of scope.
+    """Raise `PostGuardrailViolation`, naming the paths, if changes on the branch are out of scope.
 
     Returns the changed directory markers of parent folders.
     """

@@ -27,10 +27,10 @@ Task = Callable[..., Any] | ModuleType | str
 
 
 class PythonWorkflow(Protocol):
-    """A workflow built with the official client's classes."""
+    """A workflow built in Python with the official Conductor client's classes."""
 
     def to_workflow_def(self) -> Any:
-        """Return the definition."""
+        """Return the workflow's definition."""
 
 
 Workflow = Mapping[str, Any] | str | os.PathLike[str] | PythonWorkflow
@@ -38,7 +38,7 @@ Workflow = Mapping[str, Any] | str | os.PathLike[str] | PythonWorkflow
 
 
 def task_of(function: object) -> TaskDefinition:
-    """Return the task of a decorated function."""
+    """Return the definition of a task, given its function. Raises `TaskDefinitionError` if that is not a task."""
     task = getattr(function, "__perago_task__", None)
     if not isinstance(task, TaskDefinition):
         raise TaskDefinitionError(f"{function!r} is not a task: decorate it with @perago.task")
@@ -77,7 +77,7 @@ def params_of(task: TaskDefinition, given: object) -> Mapping[str, Any]:
 
 
 def retries_of(task: TaskDefinition, retries: int) -> int:
-    """Return `retries`. Raises `TrialError` if it is invalid, or if the task allows fewer retries."""
+    """Validate and return `retries`. Raises `TrialError` if it is invalid, or if the task allows fewer retries."""
     allowed = task.controls.retry.count
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
         raise TrialError(
@@ -101,7 +101,7 @@ def faults_of(task: TaskDefinition, faults: object, *, what: str = "faults") -> 
 
 
 def workflow_of(given: Workflow) -> tuple[dict[str, Any], str]:
-    """Return a workflow's definition, and a name for it in messages."""
+    """Return a workflow's definition, and a name by which messages can refer to it."""
     if isinstance(given, Mapping):
         name = given.get("name")
         return dict(given), f"workflow {name!r}" if name else "the workflow"

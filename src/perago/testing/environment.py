@@ -59,7 +59,7 @@ class Clock:
 
 
 class TrialEnvironment:
-    """An embedded lake, plus everything needed to run attempts against it."""
+    """An embedded lake, with the settings, the clock and the orchestrators that trials need."""
 
     def __init__(self, lake: Lake, settings: Settings, clock: Clock) -> None:
         self.lake = lake
@@ -74,7 +74,7 @@ class TrialEnvironment:
 
     @contextmanager
     def orchestrator(self, clock: Clock) -> Iterator[LocalOrchestrator]:
-        """Open an empty orchestrator, and close it afterwards."""
+        """Open a new, empty orchestrator, and close it at the end of the `with` block."""
         file = self.settings.root / f"orchestrator-{next(self._numbers)}.db"
         with closing(LocalOrchestrator(file, clock=clock, sleep=clock.sleep)) as opened:
             yield opened
@@ -82,7 +82,7 @@ class TrialEnvironment:
     def context(self, orchestrator: LocalOrchestrator, tasks: Sequence[TaskDefinition]) -> AttemptContext:
         """Return the attempt context for these tasks.
 
-        Raises an error if one of them cannot run on the embedded lake.
+        Raises an error if one of the tasks cannot run on the embedded lake.
         """
         return AttemptContext(
             self.lake,
@@ -113,7 +113,7 @@ def open_environment(root: Path | None = None, clock: Clock | None = None) -> It
 
 @cache
 def shared_places() -> SparkPlaces:
-    """Return the places for all Spark trials in this process."""
+    """Return the factory for the workspaces of Spark trials. All trials in this process share it and its session."""
     # Imported here because these modules import pyspark, which trials of other tasks do not need.
     from perago.spark.places import SparkPlaces
     from perago.spark.session import Sessions
@@ -127,7 +127,10 @@ def shared_places() -> SparkPlaces:
 
 
 def shared_session() -> object:
-    """Return the Spark session. Raises `RuntimeConfigError`, with the install command, if Spark is missing."""
+    """Return the Spark session that all trials in this process share.
+
+    Raises `RuntimeConfigError`, with the install command, if Spark is missing.
+    """
     try:
         return shared_places().sessions.get()
     except ModuleNotFoundError as error:

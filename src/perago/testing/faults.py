@@ -36,7 +36,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class LostLease:
-    """Fault: the attempt goes stale. Created by `lose_lease()`."""
+    """Fault: the attempt loses its lease. Created by `lose_lease()`."""
 
     tries: int = 1
 
@@ -52,7 +52,7 @@ class HeadMove:
 
 
 Fault = Crash | LostLease | HeadMove
-"""A value returned by `crash()`, `lose_lease()` or `advance_head()`."""
+"""A fault to inject, as returned by `crash()`, `lose_lease()` or `advance_head()`."""
 
 Faults = Mapping[str, Fault]
 """The faults for an attempt, keyed by the name of the step at which they fire."""
@@ -109,7 +109,10 @@ def head_moves(path: str, content: str | bytes | None = "", *, by: str | None = 
 
 
 def renamed_argument(faults: Given | None, at: Given | None) -> Given | None:
-    """Return `faults`, or the value of its old name `at`, with a warning. Raises `TrialError` if a test passes both."""
+    """Return `faults` or, with a deprecation warning, the value passed under its old name `at`.
+
+    Raises `TrialError` if a test passes both.
+    """
     if at is None:
         return faults
     if faults is not None:

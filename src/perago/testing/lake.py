@@ -66,7 +66,7 @@ def checked_files(files: Any, *, what: str = "files") -> Files:
 
 @contextmanager
 def uploads_of(lake: ReadableLake, files: Files, *, folder: Path) -> Iterator[list[Upload]]:
-    """Write the contents to files in `folder`, yield these as uploads, and remove them afterwards."""
+    """Write the contents to files in `folder`, yield them as uploads, and remove the files afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     uploads = []
     for path, content in files.items():
@@ -82,7 +82,10 @@ def uploads_of(lake: ReadableLake, files: Files, *, folder: Path) -> Iterator[li
 def put_objects(
     lake: StagingLake, repository: str, branch: str, files: Mapping[str, str | bytes | None], *, folder: Path
 ) -> None:
-    """Write contents to a branch without committing. None deletes a file. Uploads are first written to `folder`."""
+    """Write files to a branch without committing them. None as the content deletes a file.
+
+    The contents are first written to `folder`, and uploaded from there.
+    """
     written = {path: content for path, content in files.items() if content is not None}
     with uploads_of(lake, written, folder=folder) as uploads:
         lake.upload(repository, branch, uploads)
@@ -141,7 +144,7 @@ class TrialLake:
     def change(
         self, files: Mapping[str, str | bytes | None], *, branch: str = MAIN, by: str | None = None
     ) -> str:
-        """Commit changes passed as one mapping, in which None deletes a file."""
+        """Commit changes, given as file contents keyed by path. None deletes a file. Returns the commit's id."""
         head = self.head(branch)
         put_objects(self._lake, self._repository, branch, files, folder=self._folder)
         message = "a commit by hand" if by is None else f"a publication of {by}"
@@ -188,7 +191,7 @@ class TrialLake:
         return Changes(tuple(sorted(found.put)), tuple(sorted(found.delete)))
 
     def is_by(self, commit: str, workflow_id: str) -> bool:
-        """Return whether a step of this workflow published the commit."""
+        """Return whether the commit was published by a step of this workflow."""
         found = self._lake.commit_at(self._repository, commit)
         return found.metadata.get(KEY, "").startswith(f"{workflow_id}/")
 
@@ -197,7 +200,7 @@ class TrialLake:
         return {one.path.removeprefix(prefix): FileState(one.size, one.checksum) for one in listed}
 
     def _signed(self, task: str, branch: str, head: str) -> dict[str, str]:
-        """Return the commit metadata of a publication by a step in another workflow."""
+        """Return commit metadata as if the commit had been published by a step in another workflow."""
         attempt = Attempt(
             "another-workflow", f"a-task-of-{task}", task, task, retry_count=0, seq=1, iteration=0
         )

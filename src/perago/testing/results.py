@@ -51,7 +51,7 @@ class TrialAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The result of a task's trial, and the branch after it."""
+    """The result of a task's trial, and the state of the branch afterwards."""
 
     status: str
     """The last attempt's status in Conductor: COMPLETED, FAILED, FAILED_WITH_TERMINAL_ERROR or TIMED_OUT."""
@@ -113,7 +113,7 @@ class TrialStep:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowTrial:
-    """The result of a workflow's trial, and the branch after it."""
+    """The result of a workflow's trial, and the state of the branch afterwards."""
 
     status: str
     """The status in Conductor: COMPLETED, FAILED or TIMED_OUT."""
@@ -122,7 +122,7 @@ class WorkflowTrial:
     output: Mapping[str, Any]
     """The workflow's output, as its `outputParameters` define it."""
     steps: Mapping[str, TrialStep]
-    """The steps that ran, in order, keyed by reference name. Steps on branches that were not taken are missing."""
+    """The steps that ran, in order, keyed by reference name. Steps in cases that were not taken are missing."""
     files: Mapping[str, bytes]
     """Every file on the repository's `main` branch after the trial, keyed by path."""
     log: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Runs the attempts of one trial, one after the other, through the same transaction and delivery as in production.
+"""Runs the attempts of one trial, one after the other, with the same transaction and delivery code as in production.
 
 Faults are simulated: a crash abandons the transaction without any cleanup, a lost lease advances the clock, and a head
 move is a commit.  Otherwise the clock stands still, so a slow machine never loses a lease.
@@ -63,14 +63,17 @@ class _Tee:
 
 
 class _Logged(BodyLogs):
-    """Captures log records in the same format as a worker, unless a handler already wrote them to a captured stream."""
+    """Captures log records as lines, in the same format as a worker.
+
+    Records that another handler writes to a captured stream are skipped, so that they do not appear twice.
+    """
 
     def __init__(self, lines: list[str], tees: tuple[_Tee, ...]) -> None:
         super().__init__(lambda text: lines.extend(text.removesuffix("\n").split("\n")), running=lambda: True)
         self._tees = tees
 
     def is_shown(self, record: logging.LogRecord) -> bool:
-        """Return whether a captured stream already has the record."""
+        """Return whether another handler writes the record to a captured stream."""
         streams = [getattr(handler, "stream", None) for handler in handlers_on_the_way(record)]
         return any(stream is tee for stream in streams for tee in self._tees)
 
@@ -103,7 +106,7 @@ LONGEST_RATE_LIMIT = 86_400
 
 @dataclass(slots=True)
 class _Observed:
-    """Everything observed about one attempt."""
+    """Everything that the runner observes about one attempt."""
 
     lines: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)
@@ -111,13 +114,13 @@ class _Observed:
     outcome: Outcome | None = None
     crashed: bool = False
     injection_error: Exception | None = None
-    """The error from a fault that could not be injected. It is a mistake in the test, not in the attempt."""
+    """The error raised because a fault could not be injected. The test is wrong, not the attempt."""
 
 
 class Runner:
     """Runs the attempts that an orchestrator assigns.
 
-    `faults` is keyed by the reference name of the workflow step, and then by the step of the attempt.
+    `faults` is keyed by the reference name of a workflow step, and then by the name of a step of its attempts.
     """
 
     def __init__(
@@ -136,7 +139,7 @@ class Runner:
         self._clock = clock
         self._fired: set[tuple[str, str]] = set()
         self.ran: list[tuple[str, TrialAttempt]] = []
-        """Every attempt so far, with its step's reference name."""
+        """Every attempt that has run so far, with the reference name of its step."""
 
     def attempts_of(self, reference: str) -> tuple[TrialAttempt, ...]:
         """Return the attempts of one step."""

@@ -1,6 +1,6 @@
 """A worker for tests: it runs tasks and whole workflows on one lake, in the test's process.
 
-Attempts run one after the other, through the same transaction and delivery as in production.  A trial starts from the
+Attempts run one after the other, with the same transaction and delivery code as in production.  A trial starts from the
 branch's current head and leaves its publications in place, so that one trial can continue from another.
 """
 
@@ -38,7 +38,7 @@ from perago.workflow.model.requirements import used_tasks
 STEP = "trial"
 """The reference name of the single step that `try_task` runs."""
 MOST_ATTEMPTS = 1000
-"""The number of attempts after which a workflow is considered endless."""
+"""The number of attempts after which a workflow is assumed never to end."""
 
 
 class TrialWorker:
@@ -47,7 +47,7 @@ class TrialWorker:
     def __init__(self, environment: TrialEnvironment) -> None:
         self._environment = environment
         self.lake = TrialLake(environment.lake, environment.uploads)
-        """This worker's lake."""
+        """The lake on which this worker runs its trials."""
 
     def try_task(
         self,

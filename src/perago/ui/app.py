@@ -60,7 +60,7 @@ _STATUS: tuple[tuple[type[PeragoError], int], ...] = (
 
 
 def make_app(source: DataSource, *, host: str, token: str | None) -> ASGIApp:
-    """Build the application for a data source, behind the access guard."""
+    """Build the web application that shows a data source, protected by the access guard."""
     files = {path.name: path.read_bytes() for path in STATIC.iterdir()}
 
     def static(request: Request) -> Response:

@@ -3,7 +3,7 @@
     bound to loopback        no token, but the Host header must name this machine, which prevents DNS rebinding
     bound to anything else   the printed token, first as ?token=… and then as a cookie, or as a bearer token
 
-Only GET and HEAD are allowed.  Pages run no script except our own file, load nothing from elsewhere, and cannot be
+Only GET and HEAD are allowed.  Pages run no script except Perago's own file, load nothing from elsewhere, and cannot be
 framed by other sites.  A response that sets its own policy (an object from the lake) keeps it.
 """
 

@@ -1,7 +1,7 @@
-"""The data behind the pages: the runs and the lake on one pair of servers.
+"""The data behind the pages: the runs and the lake of one backend, embedded or real.
 
-The servers stay open while the page is served.  Access is read-only.  Immutable data, such as commits and the records
-of finished executions, is cached.
+Connections to servers stay open while the page is served.  Access is read-only.  Immutable data, such as commits and
+the records of finished executions, is cached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_CHANGES = 100
 
 
 class DataSource:
-    """Read-only access to one pair of servers. Thread-safe."""
+    """Read-only access to the runs and the lake of one backend. Thread-safe."""
 
     def __init__(
         self,
@@ -44,13 +44,13 @@ class DataSource:
         self.clock = clock
         self.mask = Masker(secrets_of(servers.settings))
         self.closing = threading.Event()
-        """Set when the server stops."""
+        """An event that is set when the web server stops."""
         self._open_lake = open_lake
         self._lake: Lake | None = None
         self._lock = threading.Lock()
         self._records: dict[tuple[str, str], AttemptRecord] = {}
         self.commit = lru_cache(maxsize=_CACHE_SIZE)(self._commit)
-        """Return a commit by its full id."""
+        """Return the commit with this full id in a repository. Results are cached."""
         self.count_changes = lru_cache(maxsize=_CACHE_SIZE)(self._count_changes)
         """Return the changes between two commits, counting at most `MOST_CHANGES`."""
         self.run_of = lru_cache(maxsize=_CACHE_SIZE)(self._run_of)
@@ -73,7 +73,7 @@ class DataSource:
 
     @contextmanager
     def orchestrator_of(self, found: RunHandle) -> Iterator[Orchestrator]:
-        """Open a run's orchestrator for the block."""
+        """Open a run's orchestrator, and close it at the end of the `with` block."""
         with closing(found.open()) as orchestrator:
             yield orchestrator
 
@@ -120,7 +120,7 @@ class DataSource:
 
 
 class _SharedBackend:
-    """Servers that are shared by all runs. Their orchestrator is opened once, and closed at the end."""
+    """A backend whose orchestrator is shared by all runs. The orchestrator is opened once, and closed at the end."""
 
     def __init__(self, servers: ReadOnlyBackend) -> None:
         self._servers = servers
@@ -129,7 +129,7 @@ class _SharedBackend:
 
     @property
     def settings(self) -> Settings:
-        """The settings with the servers' addresses."""
+        """The settings that contain the servers' addresses."""
         return self._servers.settings
 
     @property

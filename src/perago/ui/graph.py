@@ -26,10 +26,10 @@ _DEEPEST = 40
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """The current state of a step."""
+    """The current state of a workflow step, as shown in the graph."""
 
     status: str = ""
-    """Empty if the step has not been scheduled yet."""
+    """The newest attempt's status. Empty if the step has not been scheduled yet."""
     attempts: int = 0
     iterations: int = 0
     seconds: float | None = None
@@ -41,7 +41,7 @@ class StepState:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A sequence of steps.  In a switch, the label is the name of the case."""
+    """A sequence of steps inside another step.  In a switch, the label is the name of the case."""
 
     label: str
     nodes: Sequence[Node]
@@ -49,7 +49,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A step, with the lanes inside it."""
+    """A step in the graph, with the lanes that it contains."""
 
     reference: str
     name: str
@@ -60,7 +60,7 @@ class Node:
 
 
 def graph_of(state: WorkflowState) -> list[Node]:
-    """Return the graph.  Steps that ran but are not in the definition come last."""
+    """Return a workflow's graph as a list of nodes.  Steps that ran but are not in the definition come last."""
     tasks: dict[str, list[TaskState]] = {}
     for task in state.tasks:
         if task.task_type == NOOP:
@@ -79,7 +79,7 @@ def graph_of(state: WorkflowState) -> list[Node]:
 
 
 def step_of(task: TaskState) -> str:
-    """Return the step's reference, without the iteration suffix that a loop appends."""
+    """Return the reference of the task's step, without the iteration suffix that a loop appends."""
     return (
         task.reference.removesuffix(f"{ITERATION_MARK}{task.iteration}") if task.iteration else task.reference
     )

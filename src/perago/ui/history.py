@@ -1,4 +1,4 @@
-"""A branch's history, one page at a time, newest first, and its drawing as a graph.
+"""Reads a branch's history, newest first and one page at a time, and draws it as a graph.
 
     row           meaning
     publication   a commit that an attempt published
@@ -38,7 +38,10 @@ _TOP, _MIDDLE, _BOTTOM = 0, 50, 100
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line inside a row, as an SVG path. `kind` is `branch`, `replaced` or `beside`."""
+    """A line in a row of the graph, as an SVG path.
+
+    `kind` is `branch`, `replaced`, or `beside` for a line from a rebased commit to the one on which it was staged.
+    """
 
     path: str
     kind: str
@@ -65,7 +68,7 @@ class Maker:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """A commit in a branch's history."""
+    """A commit, shown as one row of a branch's history."""
 
     commit: Commit
     kind: Kind
@@ -104,7 +107,7 @@ def history_page(source: DataSource, repository: str, ref: str, count: int = COM
 
 
 def row_of(commit: Commit, *, tag: str = "") -> HistoryRow:
-    """Return the row for a commit, based on its metadata."""
+    """Return the history row for a commit, based on the commit's metadata."""
     metadata = commit.metadata
     maker = maker_of(commit)
     kind: Kind = "publication" if maker else "fence" if metadata.get(KEY) == FENCE_KEY else "other"
@@ -173,7 +176,7 @@ def _with_superseded(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
 
 
 def draw(rows: Sequence[HistoryRow], *, more: bool) -> list[HistoryRow]:
-    """Return the rows with their lines. `more` says whether more rows follow on the next page.
+    """Return the rows, each with its lines in the graph. `more` says whether more rows follow on the next page.
 
     Lane 0 is the branch.  Each row is drawn separately, in a box 100 units high.  A line that leaves the box at the
     bottom continues at the top of the next one, whatever the height of the rows.

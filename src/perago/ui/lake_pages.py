@@ -43,7 +43,10 @@ class CheckedCommit:
 
 
 def branches(source: DataSource, request: Request) -> str:
-    """Render the repositories and branches. Depending on the page, each branch links to its history, data or checks."""
+    """Render the list of repositories and their branches.
+
+    Each branch links to its history, its data or its checks, depending on the requested page.
+    """
     view = request.url.path.strip("/")
     begin, after = _page(request)
     names = sorted(source.lake.repositories()) if source.has_lake else []
@@ -126,7 +129,7 @@ def commit(source: DataSource, request: Request) -> str:
 
 
 def check_results(source: DataSource, row: HistoryRow) -> CheckedCommit:
-    """Return a commit with the record of its execution, if the orchestrator still has that record."""
+    """Return a commit with the record of its execution, or with the reason why there is no record."""
     if row.maker is None:
         return CheckedCommit(row, None)
     try:
@@ -137,7 +140,10 @@ def check_results(source: DataSource, row: HistoryRow) -> CheckedCommit:
 
 
 def place(source: DataSource, request: Request) -> tuple[str, str]:
-    """Return the repository and ref that a request names. If one does not exist, the error suggests existing names."""
+    """Return the repository and the ref named in a request.
+
+    If either does not exist, an error is raised that suggests existing names.
+    """
     repository, ref = request.query_params.get("repo", ""), request.query_params.get("ref", "main")
     if not repository:
         raise LakeNotFound("the address names no repository")
@@ -165,7 +171,7 @@ def _repository_entry(source: DataSource, name: str) -> RepositoryEntry:
 
 
 def _names(source: DataSource, repository: str) -> list[Ref]:
-    """Return the branches that are not internal, `main` first."""
+    """Return a repository's branches, `main` first. Internal branches are left out."""
     found = [
         one for one in source.lake.branches(repository, "") if not one.name.startswith(INTERNAL_NAME_PREFIX)
     ]

@@ -1,7 +1,7 @@
 """The pages about data: a folder in a commit, the preview of an object, its bytes, and two commits side by side.
 
-Bytes from the lake are served in such a way that they cannot run code in this page.  The browser never displays a
-download.  Pictures and framed pages have a separate policy under which nothing runs.
+Bytes from the lake are served in such a way that they cannot run code in the UI.  The browser never displays a
+download.  Pictures and framed pages have a separate content security policy, which blocks all scripts.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _prefix(path: str) -> str:
 
 
 def _crumbs(prefix: str) -> list[tuple[str, str]]:
-    """Return the name and path of each folder in the prefix, outermost first."""
+    """Return the breadcrumbs of a prefix: the name and path of each folder in it, outermost first."""
     found, at = [], ""
     for name in prefix.split("/")[:-1]:
         at += f"{name}/"

@@ -2,8 +2,8 @@
 
 The preview has limits that hold whatever a file claims.  Bytes are read as ranges, up to `MOST_BYTES` in total.
 pyarrow decodes them in a separate process (`preview_decoder.py`).  That process may use `MOST_MEMORY` bytes more
-than at its start, and is killed after `MOST_SECONDS`.  Its answer is JSON of limited size.  The process is reused for
-the next preview.
+than at its start, and is killed after `MOST_SECONDS`.  It returns JSON of limited size.  The process is reused for the
+next preview.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _running: _Decoder | None = None
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column in a schema."""
+    """A column in a Parquet file's schema."""
 
     name: str
     type: str
@@ -58,7 +58,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ParquetPreview:
-    """The content of the footer, and the first rows."""
+    """The preview of a Parquet file: the content of its footer, and its first rows."""
 
     rows: int
     row_groups: int
@@ -69,11 +69,14 @@ class ParquetPreview:
     created_by: str
     read: int
     size: int
-    """`read` is the number of bytes that the preview read, and `size` is the size of the file."""
+    """The size of the file in bytes. `read` is the number of bytes that the preview read from it."""
 
 
 def preview_parquet(part: Part, size: int, seconds: float = MOST_SECONDS) -> ParquetPreview | str:
-    """Return the preview, or a sentence that says why there is none. `part(start, length)` reads bytes."""
+    """Return the preview of a Parquet file, or a sentence that says why there is none.
+
+    `part(start, length)` reads bytes from the file.
+    """
     with _lock:
         try:
             return _decoder().preview(part, size, seconds)
@@ -88,7 +91,7 @@ def preview_parquet(part: Part, size: int, seconds: float = MOST_SECONDS) -> Par
 
 
 class _DecoderGone(Exception):
-    """The decoder crashed or was killed by the page. `was_used` says whether it had decoded another file before."""
+    """The decoder process crashed, or the UI killed it. `was_used` says whether it had already decoded another file."""
 
     def __init__(self, *, was_used: bool) -> None:
         super().__init__()
@@ -96,7 +99,7 @@ class _DecoderGone(Exception):
 
 
 class _Decoder:
-    """One decoder process. Any failure ends it."""
+    """A decoder process. It is killed if a limit is exceeded, or if communication with it fails."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -127,7 +130,10 @@ class _Decoder:
         return self._process.poll() is None
 
     def preview(self, part: Part, size: int, seconds: float) -> ParquetPreview | str:
-        """Decode a file. Raises `_DecoderGone` if a limit is exceeded."""
+        """Return the preview of a file, or a sentence that says why there is none.
+
+        Raises `_DecoderGone` if a limit is exceeded, or if communication with the process fails.
+        """
         if self.problem:
             return self.problem
         self._send(json.dumps({"size": size, **_LIMITS}).encode())
@@ -174,7 +180,7 @@ class _Decoder:
             raise self._give_up() from None
 
     def _receive(self, seconds: float) -> tuple[Mapping[str, Any], float]:
-        """Return the next message from the decoder, and the time it took in seconds."""
+        """Return the decoder's next message, and the number of seconds spent waiting for it."""
         started = time.monotonic()
         try:
             if not self._pipe.poll(max(0.0, seconds)):
@@ -187,7 +193,7 @@ class _Decoder:
         return message, time.monotonic() - started
 
     def _give_up(self) -> _DecoderGone:
-        """Kill the process, and return the error to raise."""
+        """Kill the process, and return the error that the caller must raise."""
         self.end()
         return _DecoderGone(was_used=self._previews > 0)
 

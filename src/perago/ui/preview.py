@@ -50,7 +50,7 @@ _BY_ENDING: dict[str, Kind] = {
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The preview of an object. `note` says what is not shown."""
+    """The preview of an object. `note` tells the user if something is not shown."""
 
     kind: Kind
     text: str = ""
@@ -61,7 +61,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """One object in a commit."""
+    """An object in a commit, and the lake to read it from."""
 
     lake: ReadableLake
     repository: str

@@ -1,8 +1,8 @@
-"""A program that decodes Parquet files for the page, in a separate process with little memory and no keys.
+"""A program that decodes Parquet files for the UI, in a separate process with limited memory and no credentials.
 
 It imports nothing from Perago, so that it starts quickly.  It communicates in JSON and plain bytes, so even if a
-hostile file takes over this process, its messages are only text to the page.  `parquet_preview.py` starts it, and kills
-it after a time limit.
+hostile file takes over this process, the UI treats its messages only as text.  `parquet_preview.py` starts the program,
+and kills it after a time limit.
 
     page                            decoder
                             ◀──     {"ready": true}, or {"problem": …}
@@ -26,7 +26,7 @@ _BUFFER = 64 * 1024
 
 
 def main(descriptor: int, memory: int) -> None:
-    """Answer requests until the page closes the connection."""
+    """Handle preview requests until the UI closes the connection."""
     page = Connection(descriptor)
     try:
         import pyarrow as pa
@@ -97,9 +97,9 @@ def _send(page: Connection, message: dict[str, Any]) -> None:
 
 
 def _limit_memory(more: int) -> None:
-    """Limit the memory to `more` bytes above the current use.
+    """Limit this process's memory to `more` bytes above its current use.
 
-    On systems that cannot limit memory, only the page's time limit applies.
+    On systems that cannot limit memory, only the UI's time limit applies.
     """
     try:
         import resource
@@ -121,11 +121,11 @@ class _RangeFile(io.RawIOBase):
         self._at = 0
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True: the file can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
+        """Return True: the position can be changed."""
         return True
 
     def tell(self) -> int:
@@ -133,7 +133,7 @@ class _RangeFile(io.RawIOBase):
         return self._at
 
     def size(self) -> int:
-        """Return the file's size, which Arrow asks for."""
+        """Return the size of the file. Arrow calls this method."""
         return self._size
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

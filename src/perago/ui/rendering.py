@@ -46,7 +46,7 @@ _BAD = ("bad", "✕")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A live part of a page, which is sent again whenever it changes."""
+    """A part of a page that is updated live: it is sent to the browser again whenever it changes."""
 
     id: str
     html: str
@@ -54,12 +54,12 @@ class Part:
 
 
 def render(template: str, **values: Any) -> str:
-    """Render a page."""
+    """Render a template with these values."""
     return _environment().get_template(template).render(**values)
 
 
 def part(name: str, template: str, **values: Any) -> Part:
-    """Render a live part of a page."""
+    """Render a template as a part of a page that is updated live."""
     html = render(template, **values)
     return Part(name, html, hashlib.sha256(html.encode("utf-8", "surrogatepass")).hexdigest()[:16])
 
@@ -133,7 +133,7 @@ def _environment() -> Environment:
 
 
 def _version() -> str:
-    """Return a digest of the static files, which tells browsers when to reload them."""
+    """Return a digest of the static files. It is part of their URLs, so that browsers reload them after a change."""
     total = hashlib.sha256()
     for file in sorted(STATIC.iterdir()):
         total.update(file.read_bytes())

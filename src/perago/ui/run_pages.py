@@ -58,7 +58,7 @@ def run(source: DataSource, request: Request) -> str:
 
 
 def requested_run(source: DataSource, request: Request) -> tuple[RunHandle, str | None, int]:
-    """Return the run and step that a request names, and the offset into the step's attempts."""
+    """Return the run and the step named in a request, and how many of the step's newest attempts to skip."""
     found = find(source.servers, request.query_params.get("id", ""))
     return found, request.query_params.get("step"), _number(request, "older")
 

@@ -26,7 +26,7 @@ _LONGEST_STOP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The address at which the page is served, and the token, if one is needed."""
+    """The address at which the UI is served, and the access token if one is needed."""
 
     host: str
     port: int

@@ -1,7 +1,7 @@
 """Live updates: server-sent events with the parts of a page that have changed.
 
-The browser connects once.  While nothing changes, only a keep-alive is sent.  When a run is over, its final parts are
-sent, and the stream ends.
+The browser connects once.  While nothing changes, only a keep-alive is sent.  When a run has ended, its final parts
+are sent, and the stream ends.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ PAUSE_SECONDS = 0.7
 _KEEP_ALIVE_SECONDS = 15.0
 _STEP_SECONDS = 0.1
 Parts = tuple[list[Part], bool]
-"""The current parts, and whether they are final."""
+"""The current live parts of a page, and whether they are final."""
 
 
 def endpoint(source: DataSource) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-    """Return the handler that streams a page's changes."""
+    """Return the handler that streams changes to a page as server-sent events."""
 
     async def live(request: Request) -> Response:
         return StreamingResponse(_events(source, _reader(source, request)), media_type="text/event-stream")

@@ -29,7 +29,7 @@ PHASES: Mapping[str, Sequence[str]] = {
     "stage": ("changes", "first fence", "stage"),
     "publish": ("claim", "publish", "hand over", "cleanup"),
 }
-"""The steps of an attempt, grouped under names that users know."""
+"""The phases shown to users, each with the steps of an attempt that it covers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class WorkspaceRef:
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """An attempt as shown on the page."""
+    """An attempt, with everything that the page shows about it."""
 
     task: TaskState
     lines: Sequence[LogLine]
@@ -144,7 +144,7 @@ def _result(task: TaskState) -> Any:
 
 
 def _places(values: Mapping[str, Any]) -> list[WorkspaceRef]:
-    """Return the workspaces in an input or output. A step's input may join several."""
+    """Return the workspaces named in a task's input or output. An input may name several, which are then joined."""
     given = values.get("workspace")
     return [
         WorkspaceRef(str(one["repository"]), str(one.get("branch", "")), str(one["ref"]))

@@ -81,7 +81,7 @@ def given(model: Callable[Fields, Model], /, *args: Fields.args, **fields: Field
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as it is written into the workflow's JSON."""
+    """Return a value in the form in which it is written into the workflow's JSON."""
     if isinstance(value, Reference):
         return str(value)
     if isinstance(value, BaseModel):
@@ -148,7 +148,7 @@ def _key(name: str, field: FieldInfo | None) -> str:
 
 
 class Step(TaskStep, Generic[ResultOf]):
-    """A step for the official client (a `SimpleTask`) with a typed output."""
+    """A step for the official client's workflows: a `SimpleTask` with a typed output."""
 
     def __init__(self, task: TaskDefinition, name: str, inputs: dict[str, Any]) -> None:
         super().__init__(task.name, name, inputs)

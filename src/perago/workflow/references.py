@@ -38,7 +38,7 @@ class NoSuchField(TaskDefinitionError, AttributeError):
 
 
 class Reference(str):
-    """The text of an expression, with the known shape of its value."""
+    """The text of a `${…}` expression, with the known shape of its value."""
 
     __slots__ = ("_shape",)
     _shape: Shape
@@ -112,22 +112,22 @@ else:
 
 
 def reference(text: str, shape: Shape, kind: type[Reference] = Reference) -> Reference:
-    """Return a reference: an expression with the shape of its value."""
+    """Create a reference from the text of an expression and the shape of its value."""
     made = kind(text)
     made._shape = shape
     return made
 
 
 def workspace_at(text: str) -> Workspace:
-    """Return an expression whose value is a workspace."""
+    """Return a reference to a workspace, given the text of its expression."""
     made: Any = reference(text, Shape([_WORKSPACE], _WORKSPACE), Workspace)  # type: ignore[arg-type]
     return made  # type: ignore[no-any-return]
 
 
 def expression(text: str, kind: type[T], /) -> T:
-    """Return any `${…}` expression as a value of the given type, for the workflow's input or a step that is not Perago's.
+    """Return any `${…}` expression as a value of the given type: `expression(plays.input("day"), str)`.
 
-    The type is not checked: `expression(plays.input("day"), str)`.
+    Use it for the workflow's input, or for the output of a step that is not Perago's.  The type is not checked.
     """
     if not isinstance(text, str) or whole(text) is None:
         raise TaskDefinitionError(

@@ -32,7 +32,7 @@ from perago.workflow.model.expressions import understood, whole
 from perago.workflow.model.step_types import TERMINATE
 
 Version = tuple[str, str]
-"""A branch and a version of it, each identified by its name in the workflow."""
+"""A branch and one of its versions, each identified by its name in the workflow."""
 
 
 def writes(checking: Checking, step: Step) -> bool:
@@ -42,7 +42,7 @@ def writes(checking: Checking, step: Step) -> bool:
 
 
 def are_independent(checking: Checking, one: Step, other: Step) -> bool:
-    """Return whether two writing steps both rebase and neither sees what the other writes."""
+    """Return whether two steps are independent: both of them rebase, and neither sees what the other writes."""
     tasks = [checking.task_of(step) for step in (one, other)]
     views = [task.workspace.view for task in tasks if task and task.workspace and task.workspace.rebases]
     return len(views) == 2 and not any(
@@ -53,7 +53,7 @@ def are_independent(checking: Checking, one: Step, other: Step) -> bool:
 def starts_of(checking: Checking, step: Step) -> tuple[Version, ...]:
     """Return the versions that a step starts from: one, or several if it joins them.
 
-    Empty if any of them is unknown, or if they are not all on the same branch.
+    Returns an empty tuple if a version is unknown, or if the versions are not all on the same branch.
     """
     given = step.inputs.get("workspace")
     if not isinstance(given, list):
@@ -66,7 +66,10 @@ def starts_of(checking: Checking, step: Step) -> tuple[Version, ...]:
 
 
 def start_of(checking: Checking, step: Step, followed: frozenset[str] = frozenset()) -> Version | None:
-    """Return the branch and version that a step starts from, or None if unknown.  A join's version has a combined name."""
+    """Return the branch and version that a step starts from, or None if unknown.
+
+    If a step joins several versions, their names are combined into one.
+    """
     if step.reference in checking.starts:
         return checking.starts[step.reference]
     task = checking.task_of(step)
@@ -149,7 +152,10 @@ def _field(
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The effect of the publications so far: versions that are old or perhaps old, with the step that moved the branch."""
+    """The effect of all publications so far.
+
+    `old` and `perhaps` map versions that are old, or perhaps old, to the step that moved the branch.
+    """
 
     old: Mapping[Version, str] = field(default_factory=dict)
     perhaps: Mapping[Version, str] = field(default_factory=dict)
@@ -163,7 +169,7 @@ class _Walk:
 
 
 def moved_heads(checking: Checking) -> list[Finding]:
-    """Return findings about steps that write to a branch that another step has moved, or writes to at the same time."""
+    """Return findings about steps whose branch another step has moved, or writes to at the same time."""
     walk = _Walk(checking)
     _block(walk, checking.workflow.top, _State(), first=True)
     return list(walk.found.values())
@@ -178,7 +184,7 @@ def _block(walk: _Walk, block: Block, state: _State | None, *, first: bool) -> _
 
 
 def _step(walk: _Walk, step: Step, state: _State, *, first: bool) -> _State | None:
-    """Return the state after a step, or None if the step ends the workflow."""
+    """Check a step and the steps inside it.  Returns the state afterwards, or None if the workflow ends there."""
     if step.type == TERMINATE:
         return None
     state = _after_publishing(walk, step, state, first=first)
@@ -253,7 +259,7 @@ def _check_start(walk: _Walk, step: Step, state: _State, *, first: bool) -> None
 
 
 def _ran_in_parallel(checking: Checking, starts: tuple[Version, ...], by: str) -> bool:
-    """Return whether the steps that published `starts` are independent of `by`, and so ran in parallel with it."""
+    """Return whether the steps that published `starts` are all independent of `by`, and so ran in parallel with it."""
     steps = checking.workflow.steps
     return by in steps and all(
         name in steps and are_independent(checking, steps[name], steps[by]) for _, name in starts
@@ -332,7 +338,7 @@ def _branch(called: str) -> str:
 
 
 def _written(step: Step) -> str:
-    """Return a step's workspace as the author wrote it."""
+    """Return the text with which the author specified a step's workspace."""
     given = step.inputs["workspace"]
     if isinstance(given, list):
         return " and ".join(str(one["ref"]) if isinstance(one, Mapping) else str(one) for one in given)

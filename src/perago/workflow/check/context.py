@@ -50,14 +50,17 @@ def warning(step: str | None, message: str) -> Finding:
 
 @dataclass(frozen=True, slots=True)
 class Checking:
-    """A workflow and its tasks.  `given` is its input merged with its input template, or None if unknown."""
+    """The workflow to check, and its tasks.
+
+    `given` is the workflow's input merged with its input template, or None if unknown.
+    """
 
     workflow: WorkflowDefinition
     tasks: Mapping[str, TaskDefinition]
     given: Mapping[str, Any] | None
     named_inputs: tuple[str, ...] = ()
     starts: dict[str, tuple[str, str] | None] = field(default_factory=dict)
-    """A cache keyed by step reference and filled by `branch_conflicts.start_of`."""
+    """The branch and version that each step starts from: a cache for `start_of`, keyed by step reference."""
     _shapes: dict[str, TaskShapes] = field(default_factory=dict)
 
     def task_of(self, step: Step) -> TaskDefinition | None:
@@ -86,5 +89,5 @@ class Checking:
         return shape
 
     def always_runs(self, step: Step) -> bool:
-        """Return whether the step has run whenever the workflow reaches its end."""
+        """Return whether the step is certain to have run when the workflow reaches its end."""
         return has_run_in_the_end(self.workflow, step.reference).ran is Ran.YES

@@ -33,14 +33,17 @@ _HOW = {WORKSPACE: "add --workspace REPO[@BRANCH]"}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line about the input.  `refused` is True if the workflow cannot succeed with this input."""
+    """A one-line finding about the input.  `refused` is True if the workflow cannot succeed with this input."""
 
     text: str
     refused: bool
 
 
 def check_input(definition: Json, taskdefs: Mapping[str, Json | None], payload: Json) -> list[Finding]:
-    """Return findings about `payload` as a workflow's input.  `taskdefs` maps names to TaskDefs, or None if unregistered."""
+    """Return findings about `payload` as the input of a workflow.
+
+    `taskdefs` maps task names to TaskDefs, or to None if a task is not registered.
+    """
     # Conductor merges the template into an input only if the input is not empty.
     filled = {**(definition.get("inputTemplate") or {}), **payload} if payload else {}
     findings: dict[Finding, None] = {}

@@ -43,7 +43,7 @@ _WHOLE = "--workspace REPO[@BRANCH] gives a whole one, as ${workflow.input.works
 
 @dataclass(frozen=True, slots=True)
 class InputViolation:
-    """One part of the params that the model rejects.  `kind` is pydantic's error type."""
+    """A part of the params that the model rejects, with the reason.  `kind` is pydantic's error type."""
 
     path: Path
     kind: str
@@ -137,7 +137,7 @@ def _data_path(details: ErrorDetails, params: Any) -> tuple[Path, Any]:
 
 
 def _moves_fields(model: type[BaseModel]) -> bool:
-    """Return whether a field's value may come from somewhere other than the field's name in the JSON."""
+    """Return whether the model may fill a field from anything other than the JSON key with the field's name."""
     for one in models_of(model):
         decorators = one.__pydantic_decorators__
         if decorators.root_validators or any(
@@ -164,7 +164,7 @@ def _kind(value: Any) -> str:
 
 
 def step_input(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Finding]:
-    """Yield findings about a step's input, except about the values that its expressions read."""
+    """Yield findings about a step's input.  The values that its expressions read are checked in `references`."""
     if step.input_elsewhere:
         return
     yield from _envelope(step, task, checking.shapes(task).params.names)

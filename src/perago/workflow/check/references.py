@@ -1,4 +1,4 @@
-"""Checks what `${…}` expressions read: the step must exist, must have run by then, and its output must have the field.
+"""Checks what `${…}` expressions read: the step must exist and have run by then, and its output must have the field.
 
 A read that is null on every path is an error.  A read that is null on only some paths is a warning, and only if the reader
 does not accept null: it is common to collect the output of whichever case of a SWITCH ran.
@@ -53,7 +53,7 @@ _OF_STEP = {
 
 @dataclass(frozen=True, slots=True)
 class _NullRead:
-    """The reason why a read is null, on every path (`error`) or only on some (`warning`)."""
+    """The reason why an expression reads null, on every path (`error`) or only on some (`warning`)."""
 
     level: Level
     why: str
@@ -149,7 +149,7 @@ def _of_workflow(checking: Checking, parts: tuple[Part, ...]) -> _NullRead | Non
 
 
 def _of_step(checking: Checking, parts: tuple[Part, ...]) -> _NullRead | None:
-    """Return why the step, or its output, does not have the field, or None if it may have it."""
+    """Return why the step or its output does not have the field that is read, or None if the field may exist."""
     head = str(parts[0])
     output = checking.output_of(head)
     if len(parts) < 2:

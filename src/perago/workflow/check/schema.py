@@ -59,7 +59,7 @@ _LIMITS: dict[str, tuple[Callable[[Any], bool], Callable[[Any, Any], bool], str]
 
 
 class Shape:
-    """The possible schemas of one value."""
+    """The schemas that may apply to one value."""
 
     def __init__(self, schemas: Sequence[Any] | None, root: Schema) -> None:
         self._root = root
@@ -69,7 +69,7 @@ class Shape:
 
     @property
     def missing(self) -> bool:
-        """True if there can be no value."""
+        """True if no schema applies, so that there can be no value."""
         return self._schemas is not None and not self._schemas
 
     @property
@@ -85,7 +85,7 @@ class Shape:
         return [name for schema in self._schemas or () for name in schema.get("properties", {})]
 
     def at(self, part: Part) -> Shape:
-        """Return the shape of a field or item of the value."""
+        """Return the shape of one field or one item of the value."""
         if self._schemas is None or isinstance(part, tuple):
             return Shape(None, self._root)
         inner: list[Any] = []
@@ -97,7 +97,7 @@ class Shape:
         return Shape(inner, self._root)
 
     def _plain(self, schema: Any, depth: int = 0) -> Iterator[Schema]:
-        """Yield the schemas that remain when references and choices are resolved."""
+        """Yield the schemas that a schema stands for, after resolving references and choices (`anyOf`, `oneOf`)."""
         if not isinstance(schema, Mapping) or depth > 20:
             yield {}
         elif "$ref" in schema:
@@ -112,7 +112,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class TaskShapes:
-    """The shapes of a task's params and output."""
+    """The shapes of a task's params and of its output."""
 
     params: Shape
     output: Shape
@@ -130,7 +130,7 @@ def task_shapes(task: TaskDefinition) -> TaskShapes:
 
 @dataclass(frozen=True, slots=True)
 class SchemaViolation:
-    """The path at which a value violates a schema, and the rule: `must be …`, `is missing`, `is not declared`."""
+    """A violation of a schema: its path in the value, and the rule (`must be …`, `is missing`, `is not declared`)."""
 
     path: Path
     rule: str
@@ -249,7 +249,7 @@ def _types(schema: Schema) -> set[str]:
 
 
 def _field(schema: Schema, name: str) -> list[Any] | None:
-    """Return the schemas of a field; None if it may be anything."""
+    """Return the schemas that may apply to a field of an object; None if the field may be anything."""
     if "object" not in _types(schema):
         return []
     if name in schema.get("properties", {}):

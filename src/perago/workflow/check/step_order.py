@@ -23,7 +23,7 @@ from perago.workflow.model.step_types import JOINS, TERMINATE
 
 
 class Ran(Enum):
-    """Certainty that a step has run."""
+    """The degrees of certainty that a step has run."""
 
     YES = "yes"
     MAYBE = "maybe"
@@ -32,7 +32,7 @@ class Ran(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The certainty that a step has run, with the reason if it is not YES."""
+    """The degree of certainty that a step has run, and the reason if it is not YES."""
 
     ran: Ran
     why: str = ""
@@ -42,7 +42,7 @@ YES = Answer(Ran.YES)
 
 
 def has_run(workflow: WorkflowDefinition, source: str, *, by: str) -> Answer:
-    """Return whether `source` has run by the time `by` starts."""
+    """Return whether the step `source` has run by the time the step `by` starts."""
     ours, theirs = workflow.trails[by], workflow.trails[source]
     shared = _shared(ours, theirs)
     looping = any(spot.block.kind == "body" for spot in ours)
@@ -60,7 +60,7 @@ def has_run(workflow: WorkflowDefinition, source: str, *, by: str) -> Answer:
 
 
 def has_run_in_the_end(workflow: WorkflowDefinition, source: str) -> Answer:
-    """Return whether `source` has run by the time the workflow reaches its end."""
+    """Return whether the step `source` has run by the time the workflow reaches its end."""
     return _certain(workflow.trails[source][1:], source)
 
 
@@ -82,9 +82,9 @@ def _earlier_iteration(source: str) -> Answer:
 
 
 def _inside(theirs: tuple[Spot, ...], source: str) -> Answer:
-    """Return whether a source inside the reader has run.
+    """Return whether the source has run when it is read by the step that contains it.
 
-    A loop reads the output of its body when it decides whether to continue.
+    A loop does this: it reads the output of its body to decide whether to continue.
     """
     if theirs[0].block.kind == "body":
         return _certain(theirs[1:], source)
@@ -92,7 +92,7 @@ def _inside(theirs: tuple[Spot, ...], source: str) -> Answer:
 
 
 def _apart(ours: tuple[Spot, ...], theirs: tuple[Spot, ...], source: str, *, looping: bool) -> Answer:
-    """Return whether the source has run before the reader if they are in different cases or arms of the same step."""
+    """Return whether the source has run before the reader, if they are in different cases or arms of the same step."""
     if ours[0].block.is_case:
         why = f"{source!r} runs in another case of {_name(ours[0].holder)!r}"
         return Answer(Ran.MAYBE if looping else Ran.NO, why)
@@ -117,7 +117,7 @@ def _before(ours: Spot, theirs: tuple[Spot, ...], source: str) -> Answer:
 
 
 def _certain(inner: tuple[Spot, ...], source: str) -> Answer:
-    """Return whether the source has run once the step that contains it has ended."""
+    """Return whether the source is certain to have run once the step that contains it has ended."""
     for spot in inner:
         if spot.block.is_case and not _is_only_continuation(spot):
             case = "the default case" if spot.block.kind == "default" else f"case {spot.block.name!r}"
@@ -134,7 +134,7 @@ def _is_only_continuation(spot: Spot) -> bool:
 
 
 def _waits_for(steps: tuple[Step, ...], spot: Spot) -> bool:
-    """Return whether a JOIN among `steps` waits for the step at `spot`, or for a later step in its arm."""
+    """Return whether a JOIN among `steps` waits for the step at this position, or for a later step in its arm."""
     behind = {inner.reference for step in spot.block.steps[spot.index :] for inner in step.walk()}
     return any(step.type in JOINS and behind.intersection(step.join_on) for step in steps)
 

@@ -28,7 +28,7 @@ ITERATION_MARK = "__"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A list of steps.  `name` is the name of the case or the number of the arm."""
+    """A list of steps, such as a case or an arm.  `name` is the name of the case or the number of the arm."""
 
     kind: BlockKind
     name: str
@@ -42,7 +42,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One entry in a workflow's `tasks`, with the blocks inside it."""
+    """One step in a workflow's JSON, with the blocks of steps that it contains."""
 
     reference: str
     name: str
@@ -54,7 +54,7 @@ class Step:
 
     @property
     def shape(self) -> Shape:
-        """The step's shape, which says how the steps inside it run."""
+        """The step's shape, which determines how the steps inside it run."""
         return shape_of(self.type)
 
     @property
@@ -64,18 +64,18 @@ class Step:
 
     @property
     def input_elsewhere(self) -> bool:
-        """True if the input does not come from `inputParameters` alone."""
+        """True if the step's input does not come from `inputParameters` alone."""
         return bool(self.source.get("inputExpression") or self.source.get("taskDefinition"))
 
     @property
     def retry_count(self) -> int | None:
-        """The step's own number of retries; None if its TaskDef decides."""
+        """The number of retries that the step itself sets; None if the number in the TaskDef applies."""
         found = self.source.get("retryCount")
         return None if found is None else int(found)
 
     @property
     def start_delay(self) -> int:
-        """The delay in seconds before a worker can get the task."""
+        """The delay, in seconds, before a worker can receive the task."""
         return int(self.source.get("startDelay") or 0)
 
     @property
@@ -149,7 +149,7 @@ class WorkflowDefinition:
     problems: tuple[Problem, ...] = ()
     steps: dict[str, Step] = field(default_factory=dict)
     trails: dict[str, tuple[Spot, ...]] = field(default_factory=dict)
-    """The path to each step as a sequence of spots, from the top down."""
+    """The path to each step, keyed by the step's reference: a sequence of positions, from the top level down."""
     twins: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -192,7 +192,7 @@ class WorkflowDefinition:
 
     @property
     def open_ended(self) -> bool:
-        """True if steps may be added while the workflow runs."""
+        """True if steps may be added while the workflow is running."""
         return any(step.type not in BRING_NO_STEPS for step in self.steps.values())
 
     def walk(self) -> Iterator[Step]:
@@ -250,7 +250,7 @@ def read_workflow(
 
 
 def in_iteration(reference: str, iteration: int) -> str:
-    """Return the reference that Conductor gives to a step inside a loop in one of its iterations."""
+    """Return the reference that Conductor gives to a step in one iteration of a loop."""
     return f"{reference}{ITERATION_MARK}{iteration}"
 
 

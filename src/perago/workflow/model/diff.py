@@ -107,7 +107,7 @@ def _exact(path: str, new: Any, old: Any) -> Iterator[Field]:
 
 
 def _set_in_file(path: str, new: Any, old: Any) -> Iterator[Field]:
-    """Compare only the keys that the file sets; the server adds defaults."""
+    """Yield the differences in keys that the file sets.  Other keys are ignored: the server adds defaults."""
     if isinstance(new, Mapping) and isinstance(old, Mapping):
         for name, value in new.items():
             yield from _set_in_file(f"{path}.{name}", value, old.get(name))

@@ -48,7 +48,7 @@ UNKNOWN: Final[Any] = _Unknown()
 def expressions_in(value: Any) -> Iterator[str]:
     """Yield every expression in a value, at any depth.
 
-    A text with a nested expression is yielded as a whole, so that the parser rejects it.
+    Text with a nested expression is yielded as a whole, so that the parser rejects it.
     """
     for text in _strings(value):
         if _NESTED.search(text):
@@ -63,7 +63,7 @@ def has_expression(value: Any) -> bool:
 
 
 def whole(value: Any) -> str | None:
-    """Return the expression if the value consists of exactly one, else None."""
+    """Return the expression if the value consists of exactly one expression, otherwise None."""
     found = EXPRESSION.fullmatch(value) if isinstance(value, str) else None
     return None if found is None else found[1]
 
@@ -109,7 +109,7 @@ def format_path(parts: tuple[Part, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The expression that a value comes from.  `lacking` is the path that is missing from the input, or None."""
+    """The expression that a value was read from.  `lacking` is the path that is missing from the input, or None."""
 
     expression: str
     lacking: str | None = None
@@ -117,7 +117,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class KnownInput:
-    """A value with the workflow's input filled in and all other expressions UNKNOWN, plus its parts' origins by path."""
+    """A value with the workflow's input filled in.  All other expressions are UNKNOWN.
+
+    `origins` contains the origin of each part that was filled in, keyed by path.
+    """
 
     value: Any
     origins: dict[Path, Origin] = field(default_factory=dict)

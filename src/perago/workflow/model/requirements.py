@@ -1,4 +1,4 @@
-"""Reads from a workflow's JSON what is needed to register or run it: its version, its tasks and its width.
+"""Reads from a workflow's JSON what is needed to register or run it: its version, its tasks and its parallelism.
 
 A run neither checks nor serves tasks that its workflow does not use.  A step whose task is not named in the definition
 (DYNAMIC, SUB_WORKFLOW …) may use any task.
@@ -21,7 +21,8 @@ def check_definition(definition: Json, file: str) -> None:
     """Raise `RuntimeConfigError` if no orchestrator could run the definition.
 
     The error is a single line that names the file and the step, and is raised before a server sees the definition.
-    Conductor answers 500 to some of these errors, and accepts others although they make the workflow impossible to start.
+    Conductor responds to some of these errors with status 500, and accepts others, although the workflow can then never
+    be started.
     """
     for diagnostic in _diagnostics(definition):
         raise RuntimeConfigError(f"{file}: {diagnostic}")
@@ -47,7 +48,7 @@ def task_names(definition: Json) -> set[str]:
 def used_tasks(definition: Json, known: set[str]) -> set[str]:
     """Return the tasks in `known` that the workflow may use.
 
-    Raises `RuntimeConfigError` if the workflow names an unknown task, whose step would wait forever.
+    Raises `RuntimeConfigError` if the workflow names an unknown task, because the task's step would wait forever.
     """
     steps = list(read_workflow(definition).walk())
     named = _names(steps)
@@ -72,7 +73,7 @@ def _names(steps: Iterable[Step]) -> set[str]:
 
 
 def _width(steps: Sequence[Step]) -> int | None:
-    """Return the largest width of any step in a sequence, or None if unknown."""
+    """Return how many steps can run at the same time within a sequence of steps, or None if unknown."""
     return _largest([_width_of(step, following) for step, following in zip_longest(steps, steps[1:])])
 
 

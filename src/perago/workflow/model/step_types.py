@@ -35,13 +35,13 @@ Shape = Literal["step", "fork", "switch", "loop"]
 
 @dataclass(frozen=True, slots=True)
 class StepType:
-    """One row of the table."""
+    """The properties of one step type: one row of the table."""
 
     name: str
     done_by: Literal["worker", "orchestrator", "elsewhere"] = "orchestrator"
     shape: Shape = "step"
     state_name: str = ""
-    """Conductor's name for the type in task states, if it is different."""
+    """Conductor's name for the type in task states, if it differs from `name`."""
     any_task: bool = False
     """True if a step of this type may run a task that the definition does not name."""
     adds_steps: bool = False
@@ -79,16 +79,16 @@ _TABLE = (
 STEP_TYPES: Mapping[str, StepType] = {row.name: row for row in _TABLE}
 
 NAMED = frozenset(row.name for row in _TABLE if not row.any_task)
-"""Types whose steps use only tasks that the definition names."""
+"""Step types that can use only tasks that the definition names."""
 BRING_NO_STEPS = frozenset(row.name for row in _TABLE if not row.adds_steps)
-"""Types that add no steps to the workflow beyond those that the definition names."""
+"""Step types that add no steps to the workflow beyond those that the definition names."""
 OWN = frozenset(
     kind
     for row in _TABLE
     if row.done_by == "orchestrator" and not row.adds_steps
     for kind in (row.name, row.task_type)
 )
-"""Types that the orchestrator runs itself, by their names in workflows and in Conductor's task states."""
+"""Step types that the orchestrator runs itself, under their names in workflows and in Conductor's task states."""
 
 
 def shape_of(kind: str) -> Shape:
