@@ -121,6 +121,13 @@ class TestDriving:
         assert table[0]["published"] == mapped.lake.head("one", "main").id
 
 
+def test_a_table_keeps_its_digest_so_that_runs_of_older_versions_can_be_resumed() -> None:
+    rows = [Row(1, "songs", "main", params={"n": 1}), Row(2, "songs", "main", diagnostic="no params")]
+
+    # Computed by the version before the attribute `mistake` was renamed.
+    assert digest_of(rows) == "6166b6d4d6b641c69f4a5a7e6b314ac77c64e4ec65ec8fb52cb64b79a2e7b732"
+
+
 class TestRunFile:
     FRESH = MapRunFile("map-1", 1, "make", "embedded", digest_of(ROWS), 4)
 
