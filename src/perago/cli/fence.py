@@ -41,7 +41,7 @@ def _lakefs(question: str | None = None, *, yes: bool = False) -> Iterator[Lake]
 def install(
     repository: Repository, branch: Branch = "main", yes: Yes = False, as_json: AsJson = False
 ) -> None:
-    """Install the fence on a branch with a merge commit."""
+    """Install the fence on a branch, by a merge."""
     with _lakefs(f"Install the fence on {repository}/{branch}, by a merge?", yes=yes) as lake:
         done = open_fence(lake).install(repository, branch)
     if as_json:
@@ -76,7 +76,7 @@ def prove(repository: Repository, branch: Branch = "main", as_json: AsJson = Fal
 def remove(
     repository: Repository, branch: Branch = "main", yes: Yes = False, as_json: AsJson = False
 ) -> None:
-    """Remove the fence from a branch with a merge commit."""
+    """Remove the fence from a branch, by a merge."""
     with _lakefs(f"Remove the fence from {repository}/{branch}, by a merge?", yes=yes) as lake:
         done = open_fence(lake).remove(repository, branch)
     if as_json:

@@ -2,8 +2,8 @@
 
 The rule: an invalid value, at any depth, raises `TaskInputError` (params) or `TaskResultError` (result) with the path
 of the field.  Nothing is coerced (`"3"` is not a number).  Unknown fields are rejected, never silently dropped,
-unless the task declares otherwise.  Error texts are one line.  They name the type of a value, never the value itself,
-which may be large or secret.
+unless the task declares otherwise.  An error message is a single line.  It names the type of a value, never the value
+itself, which may be large or secret.
 """
 
 from __future__ import annotations

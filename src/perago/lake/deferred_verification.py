@@ -67,7 +67,7 @@ class Verification:
 
     @property
     def room(self) -> int:
-        """The number of objects that may still be deferred."""
+        """The number of further objects whose verification can be deferred."""
         return self._most - len(self._started)
 
     def begin(self, objects: Sequence[Unverified]) -> None:

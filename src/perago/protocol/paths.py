@@ -125,7 +125,7 @@ def is_not_unicode(path: str) -> bool:
 
 
 def has_wildcard(path: str) -> bool:
-    """Return whether the path contains a wildcard, so that it may match several paths."""
+    """Return whether the path contains a wildcard and may therefore match several paths."""
     return not _WILDCARDS.isdisjoint(path)
 
 

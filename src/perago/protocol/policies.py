@@ -6,7 +6,7 @@
     reuse        no           yes         yes
 
 - relocates: moves the branch back to undo an abandoned publication.  No server can fence that move, a protected branch
-  rejects it, and it bypasses pre-merge actions and uncommitted objects, so all of these are checked first.
+  rejects it, and it skips pre-merge actions and ignores uncommitted objects, so all of these are checked first.
 - restages: publishes by merge, on top of its own step's commits.
 - records results: stores the result in the publication, so that a retry with the same input can return it.
 

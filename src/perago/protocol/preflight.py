@@ -62,7 +62,10 @@ def cannot_ever_publish(
 def permanent_commits(
     attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: PolicyName, accepted: Container[str]
 ) -> TargetBranch | None:
-    """Return the branch as of its newest permanent commit, or None if every commit can still be removed."""
+    """Return the branch as it was at its newest permanent commit: its head, and the commits below that.
+
+    A commit is permanent if no attempt can remove it any more.  Returns None if there is no such commit.
+    """
     staying = _permanent_commits(attempt, workspace.ref, target.advance, policy, accepted)
     return TargetBranch(staying[0], staying, target.reached) if staying else None
 

@@ -97,7 +97,7 @@ _PLAIN = {
 
 
 def project_files(name: ProjectName, *, spark: bool, version: str) -> dict[str, str]:
-    """Return the text of every file, by its path in the project.
+    """Return the text of every file, keyed by its path in the project.
 
     `version` is the oldest version of Perago that the project works with.
     """

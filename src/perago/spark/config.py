@@ -170,9 +170,9 @@ def cache_folder(environ: Mapping[str, str]) -> Path | None:
 class Packages:
     """Packages that Perago itself needs, as Maven coordinates, and dependencies to exclude.
 
-    Ivy resolves packages at every start, which takes as long as the rest of the start.  So a session that requested
+    Ivy resolves packages at every startup, which doubles the startup time.  So a session that requested
     only these packages saves a list of their files in the user's cache folder, and later sessions use the files
-    directly.  The list is valid only while every file keeps its size.  Ivy resolves the packages again if the list is
+    directly.  The list is valid only as long as no file's size has changed.  Ivy resolves the packages again if the list is
     not valid, or if the operator names packages or jars, because all of them must be resolved together.
     """
 

@@ -65,7 +65,7 @@ class SparkWorkspace:
         return frozenset(self._tables)
 
     def uri(self, path: str) -> str:
-        """Return the URI of a path, for use with Spark. Raises `TaskFailed` if the task does not see the path."""
+        """Return the URI of a path, for use with Spark. Raises `TaskFailed` if the path is outside the task's view."""
         return f"{self._base}/{seen_path(path, self._view)}"
 
     def read(

@@ -26,7 +26,9 @@ NO_HEAD = "none: a barrier publishes nothing"
 def send_barrier(
     client: LakeFSClient, options: Options, repository: str, branch: str, timeout: float
 ) -> None:
-    """Rewrite a branch's record, retrying until lakeFS itself returns 404.
+    """Send the barrier to a branch: a merge from a branch that does not exist.
+
+    Its 404 confirms the barrier, if it comes from lakeFS and not from a proxy; every other response is retried.
 
     Raises `LakeForbidden` without retrying, and `LakeUnavailable` if no such response arrives within `timeout` seconds.
     """

@@ -79,7 +79,7 @@ class Options:
     def timeout(self, timeout: float | None, within: float | None) -> urllib3.Timeout:
         """Return the timeouts for one try.
 
-        If `timeout` is given, it is the total.  Otherwise they are the usual timeouts, each capped at `within`.
+        `timeout`, if given, is the total timeout.  Otherwise the usual timeouts apply, each capped at `within`.
         """
         if timeout:
             return urllib3.Timeout(total=timeout)

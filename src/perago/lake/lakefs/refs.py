@@ -42,7 +42,7 @@ class Refs:
         return _commit(self._newest(doing, repository, ref))
 
     def head(self, repository: str, branch: str, *, timeout: float | None = None) -> Commit:
-        """Return the commit that a branch points to now.  `timeout` limits all tries together."""
+        """Return the commit that a branch points to now.  `timeout` is the total time for all tries."""
         doing = f"read the head of branch {branch!r} of repository {repository!r}"
         return _commit(self._newest(doing, repository, f"{branch}@", timeout))
 

@@ -1,6 +1,6 @@
-"""Differences between two trees in the embedded lake, in path order, and pages of folder listings and of differences.
+"""Compares two trees in the embedded lake in path order, and paginates folder listings and differences.
 
-A node's id is the hash of its bytes, so a node that both trees share is skipped without reading it.  The cost of
+A node's id is the hash of its bytes, so a node that both trees share is skipped without being read.  The cost of
 comparing two commits is proportional to their differences, not to their size.  The cost of a page is proportional to
 its rows: the content of a subfolder is not read, because the scan continues after its last possible name.
 """

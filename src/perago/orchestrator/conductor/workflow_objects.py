@@ -38,7 +38,7 @@ class TaskStep(SimpleTask):  # type: ignore[misc]  # the client has no types
 
 
 class Fork(TaskInterface):  # type: ignore[misc]  # the client has no types
-    """A FORK_JOIN and its JOIN.  Each arm ends in a NOOP, and the JOIN waits for these (see decision 0022)."""
+    """A FORK_JOIN and its JOIN.  Each arm ends in a NOOP, and the JOIN waits for those NOOPs (see decision 0022)."""
 
     def __init__(self, reference: str, arms: Sequence[Sequence[TaskInterface]]) -> None:
         super().__init__(task_reference_name=reference, task_type=TaskType.FORK_JOIN)

@@ -27,7 +27,7 @@ _WORKFLOW_POLICIES = ("TIME_OUT_WF", "ALERT_ONLY")
 
 @lru_cache(maxsize=256)
 def parse_workflow(text: str) -> WorkflowDefinition:
-    """Parse a JSON text.  Raises `OrchestratorRefused` listing everything that is not supported."""
+    """Parse a workflow definition from JSON.  Raises `OrchestratorRefused` listing everything that is not supported."""
     return read_workflow(json.loads(text))
 
 

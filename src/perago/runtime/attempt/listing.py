@@ -54,7 +54,7 @@ class Listing:
     def states(self, known: Listing | None = None) -> FileStates:
         """Return the states of all files.
 
-        If an object is listed exactly as it was in `known`, a checksum corrected there is used here too.
+        If an object is listed exactly as in `known`, a corrected checksum in `known` is reused.
         """
         if known is not None:
             for path, listed in known.differing_checksums.items():

@@ -4,8 +4,8 @@
 
 Preflight is skipped if the input commit was the head when the input was read.  Otherwise it usually costs one call, to
 read the head.  The log and the orchestrator are queried only if the head shows commits that might keep the attempt from
-ever publishing.  Preflight never permits anything, so the attempt continues if the lake or the orchestrator cannot
-be queried.
+ever publishing.  No publication relies on preflight, which only rejects early, so the attempt continues if the lake
+or the orchestrator cannot be queried.
 """
 
 from __future__ import annotations

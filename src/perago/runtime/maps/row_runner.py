@@ -117,7 +117,7 @@ class RowOrchestrator:
 
 
 class MapRows:
-    """Reads attempts of all map runs in a lake, to find out whether the attempt that left a branch behind has ended."""
+    """Finds the attempts of all map runs in a lake, to decide whether the attempt that left a branch behind has ended."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake

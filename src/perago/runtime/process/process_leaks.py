@@ -28,7 +28,7 @@ _POOLED = ("multiprocessing", "loky")
 
 
 class ProcessLeaks:
-    """Records what the user code of one execution changes for good or leaves running in the process."""
+    """Records the permanent changes that an execution's user code makes to the process, and what it leaves running."""
 
     def __init__(self) -> None:
         self._unrestored: list[str] = []

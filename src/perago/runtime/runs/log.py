@@ -1,4 +1,4 @@
-"""Reads the output of a workflow's bodies, afterwards or live, and writes run.log, the full log of a run.
+"""Reads the output of a workflow's task bodies, live or after the run, and writes run.log, the full log of a run.
 
 run.log is a text file in the run's folder and includes the worker's own log.  Every entry starts with its UTC time, and
 multi-line entries are kept together.  Secrets from the settings are masked, and terminal control characters are

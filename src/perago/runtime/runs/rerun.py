@@ -59,8 +59,8 @@ def begin_from(
 def siblings_of(recorded: Recording, step: str, token: str) -> Iterator[Sibling]:
     """Yield the new run's branches.
 
-    Each branch starts at the first commit that the new run will read from it again or, if there is none, at the last
-    commit used before the step.
+    Each branch starts at the first commit that the repeated steps read from it or, if they read none, at the last commit
+    used before the step at which the new run starts.
     """
     commits: dict[tuple[str, str], list[str]] = {}
     for task in _in_order(recorded.after):

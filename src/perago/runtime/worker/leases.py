@@ -34,7 +34,7 @@ QUEUED_AGAIN = "SCHEDULED"
 
 
 def lease_interval(task: TaskDefinition | None, response_timeout_seconds: float) -> float:
-    """Return the seconds between two extensions of an attempt's lease."""
+    """Return the interval, in seconds, at which an attempt's lease is extended."""
     if task is None:
         return (response_timeout_seconds or DEFAULT_RESPONSE_SECONDS) / 3
     third = (response_timeout_seconds or task.controls.timeout.response_seconds) / 3

@@ -191,7 +191,7 @@ class Printer:
         self._mark("end", execution_id)
 
     def write(self, text: str) -> None:
-        """Write whole lines after the output so far, even if a body closed stdout and stderr."""
+        """Append complete lines to the output, even if a body has closed stdout and stderr."""
         flush_output()
         data = text.encode("utf-8", "backslashreplace")
         # If the reader is gone, the whole executor is ending, and other code handles that.

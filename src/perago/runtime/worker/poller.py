@@ -65,7 +65,7 @@ class Poller:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop polling.  A poll in progress may still return attempts before the poller's end is posted."""
+        """Stop polling.  A poll in progress may still return attempts before the poller reports that it has stopped."""
         with self._changed:
             self._stopped = True
             self._changed.notify()

@@ -267,7 +267,7 @@ def _ran_in_parallel(checking: Checking, starts: tuple[Version, ...], by: str) -
 
 
 def _after_fork(walk: _Walk, arms: Sequence[Block], state: _State | None) -> _State | None:
-    """Return the state after a fork.  If two arms wrote the same branch, either may have published last."""
+    """Return the state after a fork.  If two arms wrote to the same branch, either may have published last."""
     if state is None:
         return None
     perhaps = dict(state.perhaps)

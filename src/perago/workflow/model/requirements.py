@@ -1,4 +1,4 @@
-"""Reads from a workflow's JSON what is needed to register or run it: its version, its tasks and its parallelism.
+"""Extracts what registering or running a workflow requires from its JSON: version, tasks and parallelism.
 
 A run neither checks nor serves tasks that its workflow does not use.  A step whose task is not named in the definition
 (DYNAMIC, SUB_WORKFLOW …) may use any task.

@@ -287,7 +287,7 @@ class UnverifiedCopy:
     copy: int
 
     def verify(self, check_cancelled: CheckCancelled) -> None:
-        """Verify that the copy was made from intact bytes. If not, drops the cached object and raises `LakeError`."""
+        """Verify that the copy was made from intact bytes. Otherwise, drop the cached object and raise `LakeError`."""
         known = self.known
         if _crc(self.copy, known.size, check_cancelled) == known.crc:
             return
