@@ -67,7 +67,7 @@ def test_a_result_that_conductor_did_not_hear_is_sent_by_the_next_worker(
     eventually((world.folder / "merged").exists, "the merge is done")
     with paused(own_servers.conductor):
         go_on.touch()
-        eventually(world.outbox, "the result is in the outbox")
+        eventually(world.stored_results, "the result is in the outbox")
         first.signal(signal.SIGKILL)
         first.wait()
         world.start_worker()

@@ -203,7 +203,12 @@ class WorkerWorld:
         return sorted(one.name for one in folder.iterdir() if one.name not in {".lock", "outbox"})
 
     def outbox(self, name: str = "root") -> list[str]:
+        """Return all files of the outbox, partly written ones included."""
         return sorted(one.name for one in (self.folder / name / "workspaces" / "outbox").iterdir())
+
+    def stored_results(self) -> list[str]:
+        """Return the results in the outbox that survive the worker: a file that is still being written does not."""
+        return [name for name in self.outbox() if not name.startswith(".")]
 
     def bodies(self) -> list[str]:
         """Return a line for each time that a body ran."""
