@@ -95,13 +95,13 @@ def collect_diagnostics() -> Iterator[list[LocatedDiagnostic]]:
 
 def report(diagnostics: Sequence[Diagnostic], place: SourceLocation) -> None:
     """Raise one error with all `diagnostics`, or collect them if called inside a `collect_diagnostics()` block."""
-    noted = _collector.get()
-    if noted is None:
+    collected = _collector.get()
+    if collected is None:
         raise TaskDefinitionError(f"{place}: {'; '.join(map(str, diagnostics))}") from None
     for diagnostic in diagnostics:
         found = LocatedDiagnostic(str(diagnostic), place)
-        if found not in noted:  # `from perago import X` looks up X twice
-            noted.append(found)
+        if found not in collected:  # `from perago import X` looks up X twice
+            collected.append(found)
 
 
 def calling_place() -> SourceLocation:
