@@ -5,7 +5,7 @@ STAMP := .venv/.made-by-make-setup
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs bench servers-up servers-down clean
+.PHONY: help setup demo tpch test check docs bench servers-up servers-down clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -17,6 +17,12 @@ $(STAMP): pyproject.toml constraints.txt dev/make-venv dev/ensure-java
 
 demo: setup ## run the demonstration
 	@dev/demo
+
+tpch: setup ## run the 22 queries of TPC-H and compare them with DuckDB (SCALE=1, REAL=1 for real servers)
+	@case "$${REAL:-0}" in \
+	    0 | "") exec $(BIN)/python examples/tpch/tpch.py ;; \
+	    *) exec dev/with-servers $(BIN)/python examples/tpch/tpch.py ;; \
+	esac
 
 # More workers than cores: many tests wait, for a lease or a process, and leave the cores to the others.
 WORKERS ?= 5

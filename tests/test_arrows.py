@@ -120,7 +120,8 @@ ARROWS: dict[str, set[str]] = {
     "runtime.periodic": set(),
     "runtime.process": {"protocol", "runtime.periodic", "runtime.root"},
     "runtime.observe": {"protocol", "settings", "errors", "runtime.process", *ENDING},
-    "runtime.scaffold": {"errors", "runtime.__init__"},
+    "runtime.scaffold": {"errors", "runtime.__init__", "runtime.whole_folder"},
+    "runtime.whole_folder": set(),
     "runtime.doctor": {
         "backend",
         "declare",
@@ -148,6 +149,7 @@ ARROWS: dict[str, set[str]] = {
         *WORKFLOW,
         *PORTS,
     },
+    "runtime.schedules": {"errors", "runtime.__init__", "runtime.submit", "protocol", *PORTS},
     # A run, a map and `doctor` open a backend; of the worker only the executor does.
     "runtime.runs": WORKER | {"backend", "runtime.folder_upload"},
     "runtime.folder_upload": {
@@ -156,10 +158,43 @@ ARROWS: dict[str, set[str]] = {
         "errors",
         "runtime.__init__",
         "runtime.attempt",
-        "runtime.internal_branches",
+        "runtime.branch_commit",
+        *PORTS,
+    },
+    "runtime.put_table": {
+        "protocol",
+        "errors",
+        "runtime.__init__",
+        "runtime.folder_upload",
+        "runtime.lake_lookup",
+        *PORTS,
+    },
+    "runtime.folder_download": {
+        "protocol",
+        "errors",
+        "runtime.__init__",
+        "runtime.lake_lookup",
+        "runtime.whole_folder",
         *PORTS,
     },
     "runtime.lake_lookup": {"protocol", "errors", *PORTS},
+    "runtime.blame": {"protocol", "errors", "runtime.__init__", "runtime.lake_lookup", *PORTS},
+    "runtime.branch_commit": {
+        "protocol",
+        "settings",
+        "errors",
+        "runtime.__init__",
+        "runtime.internal_branches",
+        *PORTS,
+    },
+    "runtime.branch_changes": {
+        "protocol",
+        "errors",
+        "runtime.__init__",
+        "runtime.branch_commit",
+        "runtime.lake_lookup",
+        *PORTS,
+    },
     "runtime.attempt": {
         "declare",
         "protocol",
@@ -234,6 +269,7 @@ ARROWS: dict[str, set[str]] = {
         "protocol",
         "settings",
         "errors",
+        "runtime.blame",
         "runtime.lake_lookup",
         "runtime.observe",
         "runtime.runs",
@@ -279,7 +315,7 @@ APART = {
 MOVE_BRANCHES = {
     "perago.runtime.attempt.publisher",
     "perago.runtime.doctor.permission_probe",
-    "perago.runtime.folder_upload",
+    "perago.runtime.branch_commit",
 }
 
 

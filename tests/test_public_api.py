@@ -22,13 +22,16 @@ EXPORTS = {
     "TimeoutPolicy",
     "ExecutionLimits",
     "PublishBudget",
+    "SparkControls",
     # checks
     "require_file",
+    "require_foreign_key",
     "require_dir",
     "require_glob",
     "forbid_glob",
     "check_guardrails",
     # checks on the tables of Spark tasks
+    "require",
     "require_columns",
     "require_rows",
     "forbid_nulls",

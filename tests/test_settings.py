@@ -46,6 +46,11 @@ VARIABLES: list[tuple[str, str, str, Any]] = [
     ("PERAGO_SPARK_MASTER", "spark://m:7077", "spark_master", "spark://m:7077"),
     ("PERAGO_SPARK_CONF", "spark.x=1", "spark_conf", "spark.x=1"),
     ("PERAGO_SPARK_SESSION", "quick", "spark_session", "quick"),
+    ("PERAGO_SPARK_EVENT_LOG", "hdfs://logs/spark", "spark_event_log", "hdfs://logs/spark"),
+    ("PERAGO_SPARK_EVENT_LOG", "file:///logs", "spark_event_log", "file:///logs"),
+    ("PERAGO_SPARK_EVENT_LOG", "/logs", "spark_event_log", "/logs"),
+    ("PERAGO_SPARK_UI", "1", "spark_ui", True),
+    ("PERAGO_SPARK_IDLE", "90s", "spark_idle", 90.0),
     ("CONDUCTOR_SERVER_URL", "http://c/api/", "conductor", ConductorSettings("http://c/api")),
 ]
 
@@ -79,6 +84,9 @@ class TestDefaults:
             spark_master="local[*]",
             spark_conf="",
             spark_session="auto",
+            spark_event_log=None,
+            spark_ui=False,
+            spark_idle=120.0,
         )
 
     def test_the_root_of_the_command_line_wins_and_takes_the_folders_along(self) -> None:
@@ -122,7 +130,7 @@ class TestVariables:
         assert load_settings({name: "  "}) == load_settings({})
 
     def test_every_setting_has_a_variable_here(self) -> None:
-        covered = {row[2] for row in VARIABLES} | {"lakefs"}
+        covered = {row[2] for row in VARIABLES} | {"lakefs", "spark_files"}
         assert covered == {field.name for field in dataclasses.fields(Settings)}
 
     @pytest.mark.parametrize(
@@ -296,3 +304,7 @@ class TestDurations:
     def test_anything_else_is_refused_with_examples(self, text: str) -> None:
         with pytest.raises(ValueError, match="30s, 5m, 1h or 2d"):
             parse_duration(text)
+
+
+def test_variables_that_declarations_read_are_not_called_unknown() -> None:
+    assert unknown_settings({"PERAGO_OWNER_EMAIL": "a@b.c", "PERAGO_RUN_STEPS": "team_a"}) == []

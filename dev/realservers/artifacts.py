@@ -29,6 +29,7 @@ _ARCHIVE = "classes.aot"
 _ARCHIVING_SECONDS = 300
 # A trial server is short-lived, so the second compiler and a multi-threaded garbage collector do not pay off.
 SHORT_LIVED = ("-Xmx1g", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+SPARK_CLOUD_ARTIFACT = "org.apache.spark:spark-hadoop-cloud_2.13:4.1.1"
 MAVEN_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 
 
@@ -208,11 +209,23 @@ def _is_healthy(port: int) -> bool:
         return False
 
 
+def spark_cloud_jar() -> Path:
+    """Return the jar with Spark's committers for object stores.
+
+    The version is one whose protocol lays the new files of replaced partitions beside the old ones (SPARK-56588).
+    """
+    folder = once(SPARK_CLOUD_ARTIFACT.replace(":", "-"), lambda part: _fetch_jar(SPARK_CLOUD_ARTIFACT, part))
+    return next(folder.glob("*.jar"))
+
+
 def _fetch_conductor(part: Path) -> None:
-    mvn = maven_command()
     say(f"fetching Conductor {CONDUCTOR_VERSION} (458 MB)")
-    quiet = [mvn, "--batch-mode", "--quiet", "--strict-checksums"]
-    get = [f"{MAVEN_PLUGIN}:get", f"-Dartifact={CONDUCTOR_ARTIFACT}", "-Dtransitive=false"]
-    run([*quiet, *get], cwd=part, doing="fetching Conductor")
-    copy = [f"{MAVEN_PLUGIN}:copy", f"-Dartifact={CONDUCTOR_ARTIFACT}", f"-DoutputDirectory={part}"]
-    run([*quiet, "--offline", *copy], cwd=part, doing="copying Conductor's jar into the cache")
+    _fetch_jar(CONDUCTOR_ARTIFACT, part)
+
+
+def _fetch_jar(artifact: str, part: Path) -> None:
+    quiet = [maven_command(), "--batch-mode", "--quiet", "--strict-checksums"]
+    get = [f"{MAVEN_PLUGIN}:get", f"-Dartifact={artifact}", "-Dtransitive=false"]
+    run([*quiet, *get], cwd=part, doing=f"fetching {artifact}")
+    copy = [f"{MAVEN_PLUGIN}:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={part}"]
+    run([*quiet, "--offline", *copy], cwd=part, doing=f"copying {artifact} into the cache")

@@ -194,9 +194,11 @@ def _conductor_command(state: State) -> tuple[list[str], dict[str, str]]:
     java = [str(conductor_java()), *quick, f"-Djava.io.tmpdir={temporary}"]
     # By default, an idle Conductor polls for its system tasks 20 times a second per task type, which takes a quarter of
     # a core.  Joins wait for that poll.
-    quiet = ["--conductor.app.systemTaskWorkerPollInterval=1s", "--conductor.scheduler.enabled=false"]
+    quiet = ["--conductor.app.systemTaskWorkerPollInterval=1s"]
+    # The scheduler waits 15 s after the start by default, so a test of schedules would, too.
+    schedules = ["--conductor.scheduler.enabled=true", "--conductor.scheduler.initialDelayMs=1000"]
     where = [f"--server.port={state.conductor_port}", "--server.address=127.0.0.1"]
-    command = [*java, "-jar", str(conductor_jar()), *where, *quiet]
+    command = [*java, "-jar", str(conductor_jar()), *where, *quiet, *schedules]
     if not state.production:
         return command, {}
     kept = [f"--conductor.{what}.type=postgres" for what in ("db", "queue", "indexing")]

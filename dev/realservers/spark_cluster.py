@@ -24,9 +24,9 @@ from realservers.state import free_ports, set_mark
 from realservers.tools import DevError, locked
 
 WORKERS = 2
-CORES = 1
-MEMORY = "2g"
-"""Memory of each worker."""
+CORES = 4
+MEMORY = "8g"
+"""Cores and memory of each worker, whatever the machine has: four drivers of two cores each fit."""
 _FILE = "cluster.json"
 
 

@@ -1,7 +1,8 @@
 """`make demo`: runs the pipeline, with an accident in the middle, and shows the results.
 
-By default it runs on the embedded servers below `.perago/demo`; with REAL=1 on the lakeFS and Conductor that the
-environment names.  ROWS sets the number of plays.  Every command is shown, so that you can run it again by hand.
+By default it runs on the embedded servers in the folder `demo` below PERAGO_ROOT (`.perago`), which it empties; with
+REAL=1 on the lakeFS and Conductor that the environment names.  ROWS sets the number of plays.  Every command is shown, so
+that you can run it again by hand.
 """
 
 from __future__ import annotations
@@ -82,8 +83,15 @@ class Demo:
         )
 
     def _show_history(self) -> list[dict[str, Any]]:
-        title("What was published, by whom (newest first)")
-        commits = json.loads(self._perago("history", self.repository, "--json"))
+        """Show the branch that people read, which has the whole run as one commit, and the run's own commits."""
+        title("What readers of main see: the whole run, as one commit (newest first)")
+        [published, *_] = self._show_commits(self.repository)
+        title("What the run's steps have published for each other until then")
+        run = published["metadata"]["perago.run_commit"]
+        return self._show_commits(f"{self.repository}@{run[:12]}")
+
+    def _show_commits(self, where: str) -> list[dict[str, Any]]:
+        commits: list[dict[str, Any]] = json.loads(self._perago("history", where, "--json"))
         for commit in commits:
             said = commit["metadata"]
             who = said.get("perago.logical_task_key", "").rpartition("/")[2] or "not a task"
@@ -176,9 +184,9 @@ def say(text: str) -> None:
 def main() -> int:
     """Set up what the demo needs, and run it."""
     real = os.environ.get("REAL", "") not in ("", "0")
-    root = Path(
-        os.environ.get("PERAGO_ROOT") or PROJECT / ".perago" / ("demo-real" if real else "demo")
-    ).absolute()
+    # A folder of its own: whoever has set PERAGO_ROOT keeps other work there.
+    above = Path(os.environ.get("PERAGO_ROOT") or PROJECT / ".perago").absolute()
+    root = above / ("demo-real" if real else "demo")
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     os.environ["PERAGO_ROOT"] = str(root)

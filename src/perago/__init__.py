@@ -10,9 +10,12 @@ from typing import Any
 from perago.declare.checks import check_guardrails, forbid_glob, require_dir, require_file, require_glob
 from perago.declare.controls import ExecutionLimits, PublishBudget, RetryPolicy, TaskControls, TimeoutPolicy
 from perago.declare.discovery import load_module_task, load_tasks
+from perago.declare.spark_controls import SparkControls
 from perago.declare.table_checks import (
     forbid_nulls,
+    require,
     require_columns,
+    require_foreign_key,
     require_rows,
     require_unique,
     require_values,
@@ -49,6 +52,7 @@ __all__ = [
     "PublishFenceError",
     "RetryPolicy",
     "RuntimeConfigError",
+    "SparkControls",
     "SparkWorkspace",
     "StaleAttemptError",
     "TaskControls",
@@ -68,9 +72,11 @@ __all__ = [
     "forbid_nulls",
     "load_module_task",
     "load_tasks",
+    "require",
     "require_columns",
     "require_dir",
     "require_file",
+    "require_foreign_key",
     "require_glob",
     "require_rows",
     "require_unique",

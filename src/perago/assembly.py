@@ -17,6 +17,7 @@ from perago.backend import (
     Backend,
     for_short_run,
 )
+from perago.declare.run_steps import targets_of
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, install_extra
 from perago.settings import Settings
@@ -76,7 +77,7 @@ def assemble_worker(
     by_name = {task.name: task for task in tasks}
     spec = ExecutorSpec(
         servers.for_tasks(tasks),
-        tuple(targets),
+        targets_of(targets, tasks),
         tuple(by_name),
         max_result_bytes(),
         observe or no_observer,
@@ -107,7 +108,7 @@ def check_pyspark(what: str) -> None:
         raise RuntimeConfigError(f"{what} needs PySpark: run `{install_extra('spark')}`")
 
 
-def on_spark(plan: WorkerPlan, py_files: Sequence[Path]) -> WorkerPlan:
+def on_spark(plan: WorkerPlan) -> WorkerPlan:
     """Return the plan with its plain tasks moved to Spark's executors.
 
     Spark tasks stay in local processes.  A plan without plain tasks is returned unchanged.  Raises `RuntimeConfigError`
@@ -117,22 +118,39 @@ def on_spark(plan: WorkerPlan, py_files: Sequence[Path]) -> WorkerPlan:
     check_pyspark("--engine spark")
     from perago.runtime.worker.hosted.link import Hosted
     from perago.spark.config import runs_here
+    from perago.spark.master import check_master
     from perago.spark.worker_engine import SparkJobs
 
     settings, plain = plan.settings, [name for name, task in plan.tasks.items() if task.kind == "plain"]
     if not plain:
         return plan
+    check_master(settings.spark_master)
     if plan.spec.servers.embedded and not runs_here(settings.spark_master):
         raise RuntimeConfigError(
             "the embedded lake and orchestrator are files of this machine, which the executors of "
             f"{settings.spark_master} do not share: leave out --local, or set PERAGO_SPARK_MASTER to a local master"
         )
-    # Executors have a different current folder.
-    targets = [str(Path(one).absolute()) if one.endswith(".py") else one for one in plan.spec.targets]
-    spec = replace(plan.spec, targets=tuple(targets), tasks=tuple(plain))
-    engine = Hosted(SparkJobs(settings, py_files), spec, name=f"Spark at {settings.spark_master}")
+    targets = executor_targets(settings, plan.spec.targets, [plan.tasks[name] for name in plain])
+    spec = replace(plan.spec, targets=targets, tasks=tuple(plain))
+    # The built-in tasks are part of Perago, which the executors have.
+    modules = [plan.tasks[name].fn.__module__ for name in plain if not plan.tasks[name].run_step]
+    engine = Hosted(SparkJobs(settings, modules), spec, name=f"Spark at {settings.spark_master}")
     engine.check()
     return replace(plan, engine=engine)
+
+
+def executor_targets(
+    settings: Settings, targets: Sequence[str], tasks: Sequence[TaskDefinition]
+) -> tuple[str, ...]:
+    """Return the targets from which Spark executors load these tasks.
+
+    Executors on this machine have a different current folder.  Others do not have the files: they get the modules.
+    """
+    from perago.spark.config import runs_here
+
+    if runs_here(settings.spark_master):
+        return tuple(str(Path(one).absolute()) if one.endswith(".py") else one for one in targets)
+    return tuple(dict.fromkeys(task.fn.__module__ for task in tasks))
 
 
 def max_result_bytes() -> int:
@@ -146,10 +164,12 @@ def max_result_bytes() -> int:
 
 
 def check_map(servers: Backend) -> None:
-    """Raise `RuntimeConfigError` if the executors that run a map cannot reach its lake."""
+    """Raise `RuntimeConfigError` if the Spark master cannot be one, or if its executors cannot reach the map's lake."""
     from perago.spark.config import runs_here
+    from perago.spark.master import check_master
 
     settings = servers.settings
+    check_master(settings.spark_master)
     if servers.embedded and not runs_here(settings.spark_master):
         raise RuntimeConfigError(
             f"the embedded lake is a folder of this machine, which the executors of {settings.spark_master} do not share: "
@@ -157,8 +177,8 @@ def check_map(servers: Backend) -> None:
         )
 
 
-def open_engine(settings: Settings, py_files: Sequence[Path]) -> SparkEngine:
-    """Return the Spark engine that runs the rows of a map."""
+def open_engine(settings: Settings, task: TaskDefinition) -> SparkEngine:
+    """Return the Spark engine that runs the rows of a map of this task."""
     from perago.spark.map_engine import SparkEngine
 
-    return SparkEngine(for_short_run(settings), py_files)
+    return SparkEngine(for_short_run(settings), [task.fn.__module__])

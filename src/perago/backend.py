@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeError, LakeUnauthenticated, OrchestratorError, RuntimeConfigError
 from perago.lake.base import Lake
-from perago.orchestrator.base import Orchestrator
+from perago.orchestrator.base import NO_LIMITS, Orchestrator, RetryLimits, Scheduler
 from perago.runtime.root.state_dir import made_root
 from perago.settings import LAKEFS_NAMES, ConductorSettings, LakeFSSettings, Settings, shown_address
 
@@ -120,6 +120,7 @@ class Embedded(Backend):
 
     settings: Settings
     run: str | None = None
+    limits: RetryLimits = NO_LIMITS
     embedded: ClassVar[bool] = True
 
     def open_lake(self) -> LocalLake:
@@ -128,7 +129,10 @@ class Embedded(Backend):
 
     def open_orchestrator(self) -> LocalOrchestrator:
         """Open the run's orchestrator or, if there is no run, the root's."""
-        return open_local_orchestrator(self.settings, self._orchestrator_file())
+        from perago.orchestrator.local.orchestrator import LocalOrchestrator
+
+        with made_root(self.settings.root):
+            return LocalOrchestrator(self._orchestrator_file(), limits=self.limits, file_of=self._file_of)
 
     def open_read_only(self) -> Orchestrator | None:
         """Open the orchestrator without changing or creating any file. Returns None if there is none."""
@@ -165,6 +169,14 @@ class Embedded(Backend):
         """Start a new workflow at the step where a recording was divided, on other branches. Returns its id."""
         with closing(self.open_orchestrator()) as orchestrator:
             return orchestrator.start_from(recorded, branches)
+
+    def _file_of(self, workflow_id: str) -> Path:
+        """Return the file with a workflow's state: that of the run that started it, or else the root's."""
+        from perago.runtime.runs.record import orchestrator_file, read_runs
+
+        root = self.settings.root
+        run = next((one for one in read_runs(root) if one.workflow_id == workflow_id), None)
+        return root / "orchestrator.db" if run is None else orchestrator_file(root, run.id)
 
     def _orchestrator_file(self) -> Path:
         if self.run is None:
@@ -282,6 +294,22 @@ def open_conductor(settings: Settings, *, completion_seconds: float | None = Non
         auth_secret=conductor.auth_secret,
         timeouts=None if completion_seconds is None else Timeouts(completion=completion_seconds),
     )
+
+
+def open_conductor_scheduler(settings: Settings) -> Scheduler:
+    """Open the real Conductor's scheduler. Raises `RuntimeConfigError` if Conductor is not configured."""
+    from perago.orchestrator.conductor import wire
+    from perago.orchestrator.conductor.http import Address, ConductorApi
+    from perago.orchestrator.conductor.orchestrator import Timeouts
+    from perago.orchestrator.conductor.scheduler import ConductorScheduler
+
+    conductor, timeouts = configured_conductor(settings), Timeouts()
+    api = ConductorApi(
+        Address(conductor.url, conductor.auth_key, conductor.auth_secret),
+        connect_timeout=timeouts.connect,
+        read_timeout=timeouts.read,
+    )
+    return ConductorScheduler(api, wire.address(conductor.url))
 
 
 def open_local_orchestrator(settings: Settings, path: Path | None = None) -> LocalOrchestrator:

@@ -24,6 +24,7 @@
     │   │   ├── HeadMoved                  the branch is not at the expected head
     │   │   ├── LakeBusy                   the server postponed the call
     │   │   ├── BranchDirty                the branch has uncommitted objects
+    │   │   ├── UnpublishedRun             the source of a merge belongs to a run that is not published
     │   │   └── NothingToCommit            the branch has no uncommitted objects
     │   ├── LandedElsewhere            a merge landed on a parent other than the expected head
     │   └── LakeUnavailable            no answer, or an inconclusive one: the call may have happened
@@ -37,9 +38,14 @@ Messages name the step, the path and the remedy. They never contain a secret.
 
 from __future__ import annotations
 
+import errno
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import sqlite3
 
 
 class PeragoError(Exception):
@@ -101,7 +107,14 @@ class StaleAttemptError(PeragoError):
 
 
 class PublishFenceError(PeragoError):
-    """This attempt may not move the target branch."""
+    """This attempt may not move the target branch.
+
+    `final` is True if no later head could let any attempt with this input publish, so that retrying is useless.
+    """
+
+    def __init__(self, reason: str, *, final: bool = False) -> None:
+        super().__init__(reason)
+        self.final = final
 
 
 class PublishUnknownError(PeragoError):
@@ -140,6 +153,10 @@ class LakeBusy(LakeRefused):
     """The server postponed the call, and nothing changed."""
 
 
+class UnpublishedRun(LakeRefused):
+    """The source of a merge has the marker of an unpublished run, and the target is not a run branch."""
+
+
 class BranchDirty(LakeRefused):
     """The branch has uncommitted objects."""
 
@@ -174,6 +191,18 @@ class OrchestratorRefused(OrchestratorError):
 
 class OrchestratorUnavailable(OrchestratorError):
     """The orchestrator did not respond, or its response was inconclusive."""
+
+
+def storage_remedy(error: OSError | sqlite3.Error) -> str:
+    """Return what to do about a file: who may write it, a full disk, damage.  Returns "" for other errors."""
+    name = getattr(error, "sqlite_errorname", "") or errno.errorcode.get(
+        getattr(error, "errno", None) or 0, ""
+    )
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN")) or name in ("EACCES", "EPERM", "EROFS"):
+        return "; let this user write there, run the command as the user who owns it, or name another root with --root"
+    if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+        return "; the file is damaged: bring it back from a backup, or name another root with --root"
+    return "; make room on that disk" if name in ("SQLITE_FULL", "ENOSPC", "EDQUOT") else ""
 
 
 def install_extra(extra: str) -> str:

@@ -61,6 +61,15 @@ class ConductorSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkFiles:
+    """Files for Spark from the command line, as in spark-submit: Python files as paths, the others as URIs."""
+
+    py_files: tuple[Path, ...] = ()
+    jars: tuple[str, ...] = ()
+    archives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings. `root` contains the embedded servers and, by default, all local state."""
 
@@ -83,11 +92,17 @@ class Settings:
     executor_max_tasks: int
     shutdown_force_kill_after: float | None
     spark_master: str
-    """The effective Spark master, whether from PERAGO_SPARK_CONF, PERAGO_SPARK_MASTER or spark-defaults.conf."""
+    """The effective Spark master, whether from PERAGO_SPARK_MASTER, PERAGO_SPARK_CONF or spark-defaults.conf."""
     spark_conf: str
     spark_session: SparkSessionKind
     """The kind of Spark session. Quick sessions suit short work on one machine. With auto, the code that creates the
     session decides."""
+    spark_event_log: str | None
+    """A folder or a URI."""
+    spark_ui: bool
+    spark_idle: float
+    spark_files: SparkFiles = SparkFiles()
+    """The files given with `--py-files`, `--jars` and `--archives`."""
 
 
 def load_settings(
@@ -102,12 +117,16 @@ def load_settings(
 
 def unknown_settings(environ: Mapping[str, str]) -> list[str]:
     """Return a warning for each `PERAGO_*` variable that is not a setting, with the closest setting if there is one."""
+    # Imported here because it documents these settings, and takes their defaults from this module.
+    from perago.settings_reference import VARIABLES
+
     read = _Reader({})
     _read_settings(read, root=None, remote=None)
     known = sorted(name for name in read.names if name.startswith(_OURS))
     warnings = []
     for name in sorted(environ):
-        if name.startswith(_OURS) and not name.startswith(_DEVELOPMENT) and name not in known:
+        # Some are read by declarations, on import.
+        if name.startswith(_OURS) and not name.startswith(_DEVELOPMENT) and name not in VARIABLES:
             # Compare without the common prefix, which would make any two names similar.
             near = nearest(name.removeprefix(_OURS), [one.removeprefix(_OURS) for one in known])
             hint = f"did you mean {_OURS}{near}?" if near else f"there are: {', '.join(known)}"
@@ -152,7 +171,15 @@ def _read_settings(read: _Reader, *, root: Path | None, remote: bool | None) -> 
         spark_master=chosen_master(read.environ, default=read.or_default("PERAGO_SPARK_MASTER"))[0],
         spark_conf=read.text("PERAGO_SPARK_CONF") or "",
         spark_session=cast(SparkSessionKind, read.one_of("PERAGO_SPARK_SESSION", ("auto", "quick", "full"))),
+        spark_event_log=_folder_or_uri(read.text("PERAGO_SPARK_EVENT_LOG")),
+        spark_ui=read.one_of("PERAGO_SPARK_UI", ("0", "1")) == "1",
+        spark_idle=read.duration("PERAGO_SPARK_IDLE"),
     )
+
+
+def _folder_or_uri(text: str | None) -> str | None:
+    """Return a URI as it is, and a folder as an absolute path, because bodies may change the current folder."""
+    return text if text is None or re.match("[a-z][a-z0-9+.-]*:/", text) else str(Path(text).absolute())
 
 
 def parse_duration(text: str) -> float:

@@ -190,6 +190,14 @@ _WORKER = Group(
             values="an e-mail address",
         ),
         Variable(
+            "PERAGO_RUN_STEPS",
+            "the beginning of the names of the built-in tasks `perago_open` and `perago_publish`. Task names are global "
+            "in Conductor: teams that share one, but not their lake, choose different ones",
+            "`run`, `check`, `register`, `start`, `perago.workflow`",
+            default="perago",
+            values="letters, digits and underscores",
+        ),
+        Variable(
             "PERAGO_WRONG_INPUT",
             "how an attempt ends if its input does not fit the task's contract. `failed`: FAILED, and Conductor retries as "
             "the TaskDef says; `terminal`: FAILED_WITH_TERMINAL_ERROR, without retries. `run` and `map` never retry it",
@@ -227,14 +235,14 @@ _SPARK = Group(
     (
         Variable(
             "PERAGO_SPARK_MASTER",
-            "the Spark master, unless `PERAGO_SPARK_CONF` names one; if unset, the one in `spark-defaults.conf`",
+            "the Spark master; if unset, the one in `PERAGO_SPARK_CONF`, or else in `spark-defaults.conf`",
             "Spark tasks, `map`, `start --engine spark`",
             default="local[*]",
             values="a Spark URL",
         ),
         Variable(
             "PERAGO_SPARK_CONF",
-            "Spark configuration; it wins over `PERAGO_SPARK_MASTER`, `spark-defaults.conf` and Perago's defaults",
+            "Spark configuration; it wins over `spark-defaults.conf` and Perago's defaults",
             "Spark tasks, `map`, `start --engine spark`",
             unset="nothing added",
             values="`key=value` pairs, separated by `;`",
@@ -246,6 +254,28 @@ _SPARK = Group(
             "Spark tasks",
             default="auto",
             values="`auto`, `quick`, `full`",
+        ),
+        Variable(
+            "PERAGO_SPARK_EVENT_LOG",
+            "where sessions write event logs for Spark's history server; a local folder is made if it does not exist",
+            "Spark tasks, `map`, `start --engine spark`",
+            unset="no event logs",
+            values="a folder, or a URI that Spark can write",
+        ),
+        Variable(
+            "PERAGO_SPARK_UI",
+            "`1` switches on the UI of every session; `perago show` and the page link to it while it lives",
+            "Spark tasks, `map`, `start --engine spark`",
+            default="0",
+            values="`0`, `1`",
+        ),
+        Variable(
+            "PERAGO_SPARK_IDLE",
+            "how long a session on a cluster keeps executors that no attempt uses; without dynamic allocation, the session "
+            "stops after this time",
+            "Spark tasks",
+            default="2m",
+            values="a duration",
         ),
         Variable(
             "PYSPARK_PYTHON",

@@ -1,6 +1,6 @@
 """Spark's configuration outside any session: spark-defaults.conf, PERAGO_SPARK_CONF, and the master that results.
 
-    Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_MASTER  <  PERAGO_SPARK_CONF
+    Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_CONF  <  PERAGO_SPARK_MASTER  <  a task's SparkControls
 
 This precedence applies to every key.  The master is chosen here, once, so that sessions, placements and checks cannot
 disagree about it.  This module does not import pyspark.
@@ -26,10 +26,10 @@ def chosen_master(environ: Mapping[str, str], *, default: str) -> tuple[str, str
         configured = parse_conf(environ.get("PERAGO_SPARK_CONF", "")).get(_MASTER)
     except RuntimeConfigError:
         configured = None  # the code that uses the pairs reports the error
-    if configured:
-        return configured, "PERAGO_SPARK_CONF"
     if master := environ.get("PERAGO_SPARK_MASTER", "").strip():
         return master, "environment"
+    if configured:
+        return configured, "PERAGO_SPARK_CONF"
     if master := spark_defaults(environ).get(_MASTER, ""):
         return master, "spark-defaults.conf"
     return default, "default"

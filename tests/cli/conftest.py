@@ -9,6 +9,8 @@ from textwrap import dedent
 
 import pytest
 
+from tests.support.worlds.cli_lake import HIDDEN, CommandLake
+
 HEAD = """
 from __future__ import annotations
 
@@ -40,3 +42,34 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
 
     yield write
     sys.path[:] = path
+
+
+@pytest.fixture(params=["embedded", pytest.param("lakefs", marks=pytest.mark.servers)])
+def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLake:
+    monkeypatch.chdir(tmp_path)
+    if request.param == "lakefs":
+        name = request.getfixturevalue("lakefs_repository")
+        monkeypatch.setenv("PERAGO_ROOT", str(tmp_path / "root"))
+        return CommandLake(name, ("--remote", "--yes"), ("--remote",))
+    for name in HIDDEN:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "readme").write_text("first")
+    root = ("--root", str(tmp_path / "root"))
+    made = CommandLake("songs", root, root)
+    assert made.write("put", "songs", "first", "--create").exit_code == 0
+    assert made.written("put", "songs", "first")["changed"] is False
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[..., str]:
+    def make(**files: str) -> str:
+        for path, text in files.items():
+            file = tmp_path / "in" / path.replace("__", "/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        (tmp_path / "in").mkdir(exist_ok=True)
+        return "in"
+
+    return make

@@ -170,6 +170,7 @@ def test_check_in_json_has_all_that_the_text_has(module: Module) -> None:
         "writes": None,
         "read_only": False,
         "on_abandoned": "supersede",
+        "unsigned": "refuse",
         "placement": "auto",
         "pre": ["require_glob('raw/*.csv', min_count=1)"],
         "post": ["require_glob('clean/**/*.parquet', min_count=1, max_count=9)"],

@@ -56,17 +56,48 @@ class TestNothingConfigured:
         lines = said.out.splitlines()
 
         assert (said.code, said.err) == (0, "")
-        assert "ok    setting: PERAGO_FENCE is auto (default)" in lines
         assert all(re.match(r"(ok  |warn|fail|skip)  [^:]+: ", line) for line in lines)
         told = examine_by_doctor(shell)
+        assert len(lines) == len(told.data["findings"]) + 1, "and one line for all settings"
+        assert lines[-1].startswith("ok    settings: ")
+        assert lines[-1].endswith("`perago doctor --settings` lists them")
+
+    def test_settings_are_listed_on_request_and_always_in_the_data(self, shell: Shell) -> None:
+        lines = shell.run_here("doctor", "--settings").out.splitlines()
+        told = examine_by_doctor(shell)
+
+        assert "ok    setting: PERAGO_FENCE is auto (default)" in lines
         assert len(lines) == len(told.data["settings"]) + len(told.data["findings"])
 
+    def test_problems_come_first(self, shell: Shell) -> None:
+        shell.environ |= {"PERAGO_FENCE": "hrad", "PERAGO_WORKSPACE_ROT": "/x", **CONDUCTOR}
+
+        lines = shell.run_here("doctor", "--settings").out.splitlines()
+
+        levels = [line.split()[0] for line in lines]
+        problems = sum(level in ("fail", "warn") for level in levels)
+        assert problems >= 3
+        assert set(levels[:problems]) == {"fail", "warn"}
+
     def test_doctor_prints_a_table_on_a_terminal(self, shell: Shell) -> None:
+        shell.environ["PERAGO_FENCE"] = "hrad"
         said = shell.on_a_terminal("doctor")
 
-        assert said.code == 0, said.out
+        assert said.code == 1, said.out
         assert "what to do" in said.out
-        assert "PERAGO_FENCE" in said.out
+        assert "PERAGO_CACHE_DIR" not in said.out
+        assert said.out.index("fail") < said.out.index("ok ")
+        assert "PERAGO_CACHE_DIR" in shell.on_a_terminal("doctor", "--settings").out
+
+    def test_a_secret_too_short_to_be_masked_is_a_warning_that_does_not_show_it(self, shell: Shell) -> None:
+        shell.environ |= {**CONDUCTOR, "CONDUCTOR_AUTH_KEY": "key", "CONDUCTOR_AUTH_SECRET": "q7z"}
+
+        told = examine_by_doctor(shell)
+
+        told.has(
+            "setting", "warn", "the secret in CONDUCTOR_AUTH_SECRET is not masked", "use a longer secret"
+        )
+        assert "q7z" not in told.said.out
 
     def test_a_repository_of_the_embedded_lake_is_examined_like_any_other(self, shell: Shell) -> None:
         (shell.folder / "data").mkdir()
@@ -112,10 +143,10 @@ class TestSettings:
         assert value_of(shell, "PERAGO_SPARK_MASTER") == ("local[*]", "default")
         shell.environ["SPARK_CONF_DIR"] = str(shell.folder)
         assert value_of(shell, "PERAGO_SPARK_MASTER") == ("local[2]", "spark-defaults.conf")
-        shell.environ["PERAGO_SPARK_MASTER"] = "local[3]"
-        assert value_of(shell, "PERAGO_SPARK_MASTER") == ("local[3]", "environment")
         shell.environ["PERAGO_SPARK_CONF"] = "spark.master=local[4]"
         assert value_of(shell, "PERAGO_SPARK_MASTER") == ("local[4]", "PERAGO_SPARK_CONF")
+        shell.environ["PERAGO_SPARK_MASTER"] = "local[3]"
+        assert value_of(shell, "PERAGO_SPARK_MASTER") == ("local[3]", "environment")
         given = str(shell.folder / "given")
         assert value_of(shell, "PERAGO_ROOT", "--root", given) == (given, "--root")
 
@@ -206,6 +237,56 @@ class TestTheMachine:
         shell.environ["JAVA_HOME"] = str(java.parents[1])
 
         examine_by_doctor(shell).has("Java", "fail", says, "install a Java 17 or later")
+
+    @pytest.mark.parametrize(
+        ("master", "level", "says"),
+        [
+            ("local[2]", "ok", "local[2] is on this machine"),
+            ("local[x]", "fail", "the Spark master 'local[x]' is not known"),
+            ("spark://127.0.0.1:9", "fail", "does not answer (127.0.0.1:9: Connection refused)"),
+            ("k8s://https://127.0.0.1:9", "warn", "does not answer (127.0.0.1:9: Connection refused)"),
+            ("yarn", "fail", "needs Hadoop's configuration"),
+        ],
+    )
+    def test_the_spark_master_is_tried(self, shell: Shell, master: str, level: str, says: str) -> None:
+        shell.environ |= {"PERAGO_SPARK_MASTER": master}
+        for name in ("HADOOP_CONF_DIR", "YARN_CONF_DIR"):
+            shell.environ.pop(name, None)
+
+        [found] = examine_by_doctor(shell).at("Spark master")
+
+        assert found["level"] == level
+        assert says in found["says"]
+        assert (
+            level == "ok"
+            or "correct PERAGO_SPARK_MASTER, or set PERAGO_SPARK_MASTER=local[*]" in found["remedy"]
+        )
+
+    @pytest.mark.parametrize(
+        ("environ", "says"),
+        [
+            ({}, "local[4] is on this machine (spark-defaults.conf)"),
+            (
+                {"PERAGO_SPARK_CONF": "spark.master=local[3]"},
+                "local[3] is on this machine (PERAGO_SPARK_CONF)",
+            ),
+            (
+                {"PERAGO_SPARK_CONF": "spark.master=local[3]", "PERAGO_SPARK_MASTER": "local[2]"},
+                "local[2] is on this machine (PERAGO_SPARK_MASTER)",
+            ),
+            ({"SPARK_CONF_DIR": ""}, "local[*] is on this machine (the default)"),
+        ],
+    )
+    def test_the_spark_master_is_shown_with_the_place_that_won(
+        self, shell: Shell, environ: dict[str, str], says: str
+    ) -> None:
+        (shell.folder / "spark-defaults.conf").write_text("spark.master local[4]\n")
+        shell.environ.pop("PERAGO_SPARK_MASTER", None)
+        shell.environ |= {"SPARK_CONF_DIR": str(shell.folder), **environ}
+
+        [found] = examine_by_doctor(shell).at("Spark master")
+
+        assert found["says"] == says
 
     def test_a_root_that_is_a_file(self, shell: Shell) -> None:
         folder = shell.folder / "workspaces"

@@ -61,3 +61,33 @@ def test_a_file_that_cannot_be_written_is_told(module: Module, tmp_path: Path) -
 
     assert done.exit_code == 1
     assert "error: cannot write taken: Is a directory" in done.stderr
+
+
+FLOWS = """
+from perago.workflow import new_workflow, step
+
+from one import Params, one
+
+plays = new_workflow("plays", step(one, "first", params=Params(stem="a")), owner_email="a@b.c")
+"""
+
+
+def test_extract_prints_a_python_workflow_as_conductor_reads_it(module: Module) -> None:
+    module("one.py", ONE)
+    module("flows.py", FLOWS)
+
+    done = CliRunner().invoke(app, ["extract", "flows.py:plays"])
+
+    assert done.exit_code == 0, done.stderr
+    definition = json.loads(done.stdout)
+    assert (definition["name"], definition["ownerEmail"]) == ("plays", "a@b.c")
+    assert [one["taskReferenceName"] for one in definition["tasks"]] == ["first"]
+
+
+def test_extract_takes_modules_or_one_workflow(module: Module) -> None:
+    done = CliRunner().invoke(app, ["extract", module("one.py", ONE), "flows.py:plays"])
+
+    assert done.exit_code == 2
+    assert "a workflow is one JSON object of its own: `perago extract flows.py:plays`" in " ".join(
+        done.stderr.replace("│", " ").split()
+    )

@@ -85,6 +85,9 @@ def test_without_settings_the_command_says_what_to_set(monkeypatch: pytest.Monke
     for name in ("ENDPOINT_URL", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY"):
         kind = "SERVER" if name == "ENDPOINT_URL" else "CREDENTIALS"
         monkeypatch.delenv(f"LAKECTL_{kind}_{name}", raising=False)
-    done = CliRunner().invoke(app, ["fence", "install", "repo", "--yes"])
-    assert done.exit_code == 1
-    assert "LAKECTL_SERVER_ENDPOINT_URL" in done.output
+    for command in (("install", "--yes"), ("prove",), ("remove", "--yes")):
+        done = CliRunner().invoke(app, ["fence", command[0], "repo", *command[1:]])
+        assert done.exit_code == 1
+        assert "LAKECTL_SERVER_ENDPOINT_URL" in done.output
+        assert "the embedded lake needs no fence" in done.output
+        assert "--local" not in done.output

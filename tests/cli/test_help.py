@@ -75,12 +75,12 @@ def test_an_unknown_option_is_a_usage_error() -> None:
 @pytest.mark.parametrize(
     ("arguments", "usage"),
     [
-        (("check", "--help"), "perago check [OPTIONS] TARGET… [WORKFLOW.json…]"),
+        (("check", "--help"), "perago check [OPTIONS] TARGET… [WORKFLOW…]"),
         (("extract", "--help"), "perago extract [OPTIONS] TARGET…"),
         (("sweep", "--help"), "perago sweep [OPTIONS] [REPO…]"),
         (("ls", "--help"), "perago ls [OPTIONS] REPO[@REF] [REF] [PREFIX]"),
         (("cat", "--help"), "perago cat [OPTIONS] REPO[@REF] [REF] PATH"),
-        (("branch", "--help"), "perago branch [OPTIONS] REPO NAME [FROM]"),
+        (("branch", "--help"), "perago branch [OPTIONS] REPO [NAME] [FROM]"),
     ],
 )
 def test_a_usage_line_names_arguments_as_docs_do(arguments: tuple[str, ...], usage: str) -> None:
@@ -90,10 +90,14 @@ def test_a_usage_line_names_arguments_as_docs_do(arguments: tuple[str, ...], usa
 
 
 def test_commands_are_listed_in_the_order_of_their_page() -> None:
-    page = (Path(__file__).parents[2] / "docs/commands.md").read_text()
-    explained = re.findall(r"^(?:## |\| )`perago ([a-z]+)\b", page, re.MULTILINE)
+    docs = Path(__file__).parents[2] / "docs"
+    groups = [f"commands-{group}.md" for group in ("author", "runs", "lake", "servers")]
+    index, *pages = [(docs / name).read_text() for name in ("commands.md", *groups)]
+    explained = re.compile(r"^(?:## |\| )`perago ([a-z]+)\b", re.MULTILINE)
+    listed = get_command(app).list_commands(None)  # type: ignore[attr-defined]
 
-    assert list(dict.fromkeys(explained)) == get_command(app).list_commands(None)  # type: ignore[attr-defined]
+    assert list(dict.fromkeys(explained.findall(index))) == listed
+    assert sorted(set(explained.findall("\n".join(pages)))) == sorted(listed)
 
 
 def test_ctrl_c_while_the_command_is_loaded_prints_no_traceback() -> None:

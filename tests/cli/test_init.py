@@ -53,7 +53,7 @@ def test_names_of_repository_and_tasks_follow_from_the_projects(
         ("ab", "my-ab"),
         (".", "my-project"),
         ("", "my-project"),
-        ("météo", "m-t-o"),
+        ("météo", "meteo"),
         ("a" * 64, "a" * 50),
         ("perago", "my-perago"),
     ],
@@ -131,11 +131,33 @@ def test_the_check_finds_nothing_in_a_new_project(option: tuple[str, ...], shell
     shell.run_here("init", "weather", *option)
     project = Shell(shell.folder / "weather")
 
-    said = project.run("check", "tasks/clean.py", "tasks/summarize.py", "workflow.json")
+    said = project.run("check", "tasks/clean.py", "tasks/summarize.py", "flow.py:workflow")
 
     assert (said.code, said.err) == (0, "")
     assert "steps      2" in said.out
     assert ("SparkWorkspace" in said.out) == (not option)
+
+
+@pytest.mark.parametrize("option", [(), ("--no-spark",)], ids=["with Spark", "without Spark"])
+@pytest.mark.parametrize("param", ["lowest", "min_readings"])
+def test_a_misspelt_param_of_a_new_projects_workflow_is_refused(
+    option: tuple[str, ...], param: str, shell: Shell
+) -> None:
+    shell.run_here("init", "weather", *option)
+    project = Shell(shell.folder / "weather")
+    flow = project.folder / "flow.py"
+    flow.write_text(flow.read_text().replace(f"{param}=", "misspelt="))
+
+    said = project.run("check", "tasks/clean.py", "tasks/summarize.py", "flow.py:workflow")
+
+    assert said.code == 1
+    assert re.search(r"flow\.py:\d+: .*misspelt Extra inputs are not permitted", said.err)
+
+
+def test_every_task_of_a_new_project_refuses_commits_that_people_make_by_hand(shell: Shell) -> None:
+    assert shell.run("init", "demo").code == 0
+    found = Shell(shell.folder / "demo", shell.environ).data("check", "tasks/clean.py", "tasks/summarize.py")
+    assert [task["workspace"]["unsigned"] for task in found["tasks"]] == ["refuse", "refuse"]
 
 
 @pytest.mark.parametrize("spark", [True, False])
@@ -167,5 +189,5 @@ def test_a_new_project_passes_formatter_linter_and_strict_types(
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
-    typed = run_mypy(shell.folder / "weather", "--strict", "tasks", "tests")
+    typed = run_mypy(shell.folder / "weather", "--strict", "flow.py", "tasks", "tests")
     assert typed.returncode == 0, typed.stdout + typed.stderr

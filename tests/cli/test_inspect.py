@@ -11,12 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from perago.cli import app
+from perago.cli.history import replaced_or_nothing
 from perago.errors import LakeForbidden, LakeNotFound
 from perago.lake.local.lake import LocalLake
 from perago.runtime.lake_lookup import suggesting_existing_names
 from perago.settings import LAKEFS_NAMES
 from tests.conftest import LakefsServer
-from tests.support.faults.ports import Wrapped
+from tests.support.faults.ports import Wrapped, refusing
 
 LOOKS = {
     "history": ("history", "songs"),
@@ -168,3 +169,15 @@ def test_the_lakes_own_error_stays_if_names_may_not_be_listed(tmp_path: Path) ->
             suggesting_existing_names(closed, "songs", "dev"),  # type: ignore[arg-type]
         ):
             lake.commit_at("songs", "dev")
+
+
+def test_a_history_without_the_right_to_read_tags_is_still_a_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(LocalLake(tmp_path)) as lake:
+        lake.create_repository("songs")
+        forbidden = refusing(lake, "tags", error=LakeForbidden("tags: 403"))
+        assert replaced_or_nothing(forbidden, "songs", list(lake.log("songs", "main", 10))) == ({}, 0)
+    assert "replaced commits are not shown, because their tags could not be read: tags: 403" in (
+        capsys.readouterr().err
+    )

@@ -2,89 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from perago.cli import app
-from perago.settings import LAKEFS_NAMES
-
-HIDDEN = (*LAKEFS_NAMES, "CONDUCTOR_SERVER_URL", "PERAGO_ROOT")
-
-
-@dataclass(frozen=True, slots=True)
-class Lake:
-    """A lake as the command line sees it: a repository, and the options of commands that write and that look."""
-
-    repository: str
-    writing: tuple[str, ...]
-    looking: tuple[str, ...]
-
-    def write(self, *arguments: str) -> Result:
-        return CliRunner().invoke(app, [*arguments, *self.writing])
-
-    def written(self, *arguments: str) -> Any:
-        done = self.write(*arguments, "--json")
-        assert done.exit_code == 0, done.output
-        return json.loads(done.stdout)
-
-    def run_here(self, *arguments: str) -> Any:
-        done = CliRunner().invoke(app, [*arguments, "--json", *self.looking])
-        assert done.exit_code == 0, done.output
-        return json.loads(done.stdout)
-
-    def files(self, ref: str = "main") -> list[str]:
-        return [entry["path"] for entry in self.run_here("ls", f"{self.repository}@{ref}")]
-
-    def refusal(self, *arguments: str) -> str:
-        done = self.write(*arguments)
-        assert done.exit_code == 1, done.output
-        assert done.stderr.splitlines()[:-1] == [
-            line for line in done.stderr.splitlines() if "lake: " in line
-        ]
-        return done.stderr.splitlines()[-1]
-
-
-@pytest.fixture(params=["embedded", pytest.param("lakefs", marks=pytest.mark.servers)])
-def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    monkeypatch.chdir(tmp_path)
-    if request.param == "lakefs":
-        name = request.getfixturevalue("lakefs_repository")
-        monkeypatch.setenv("PERAGO_ROOT", str(tmp_path / "root"))
-        return Lake(name, ("--remote", "--yes"), ("--remote",))
-    for name in HIDDEN:
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "first").mkdir()
-    (tmp_path / "first" / "readme").write_text("first")
-    root = ("--root", str(tmp_path / "root"))
-    made = Lake("songs", root, root)
-    assert made.write("put", "songs", "first", "--create").exit_code == 0
-    assert made.written("put", "songs", "first")["changed"] is False
-    return made
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Callable[..., str]:
-    def make(**files: str) -> str:
-        for path, text in files.items():
-            file = tmp_path / "in" / path.replace("__", "/")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        (tmp_path / "in").mkdir(exist_ok=True)
-        return "in"
-
-    return make
+from tests.support.worlds.cli_lake import HIDDEN, CommandLake
 
 
 def test_only_what_changed_is_put_in_one_commit_and_what_is_gone_stays_without_delete(
-    lake: Lake, folder: Callable[..., str]
+    lake: CommandLake, folder: Callable[..., str]
 ) -> None:
     before = lake.run_here("history", lake.repository)
     first = lake.written("put", lake.repository, folder(data__a="1", data__b="2"), "--message", "two files")
@@ -103,7 +34,7 @@ def test_only_what_changed_is_put_in_one_commit_and_what_is_gone_stays_without_d
 
 
 def test_delete_makes_the_prefix_what_the_folder_is_and_touches_nothing_beside_it(
-    lake: Lake, folder: Callable[..., str]
+    lake: CommandLake, folder: Callable[..., str]
 ) -> None:
     lake.written("put", lake.repository, folder(data__a="1", data__old="2", database="3"))
     (Path("in") / "data" / "old").unlink()
@@ -116,7 +47,7 @@ def test_delete_makes_the_prefix_what_the_folder_is_and_touches_nothing_beside_i
 
 
 def test_a_branch_begins_where_it_is_told_to_and_takes_files_of_its_own(
-    lake: Lake, folder: Callable[..., str]
+    lake: CommandLake, folder: Callable[..., str]
 ) -> None:
     first = lake.written("put", lake.repository, folder(a="1"))["commit"]
     second = lake.written("put", lake.repository, folder(a="2"))["commit"]
@@ -133,7 +64,7 @@ def test_a_branch_begins_where_it_is_told_to_and_takes_files_of_its_own(
     assert "only_then" not in lake.files()
 
 
-def test_a_put_is_signed_and_leaves_no_branch(lake: Lake, folder: Callable[..., str]) -> None:
+def test_a_put_is_signed_and_leaves_no_branch(lake: CommandLake, folder: Callable[..., str]) -> None:
     done = lake.written("put", lake.repository, folder(a="1"))
 
     head = lake.run_here("history", lake.repository)[0]
@@ -146,7 +77,7 @@ def test_a_put_is_signed_and_leaves_no_branch(lake: Lake, folder: Callable[..., 
 
 
 def test_a_missing_repository_or_branch_is_named_with_the_command_that_creates_it(
-    lake: Lake, folder: Callable[..., str]
+    lake: CommandLake, folder: Callable[..., str]
 ) -> None:
     folder(a="1")
 
@@ -165,7 +96,9 @@ def test_a_missing_repository_or_branch_is_named_with_the_command_that_creates_i
     assert lake.written("put", f"{lake.repository}@dev", "in")["changed"]
 
 
-def test_a_missing_repository_is_named_with_those_there_are(lake: Lake, folder: Callable[..., str]) -> None:
+def test_a_missing_repository_is_named_with_those_there_are(
+    lake: CommandLake, folder: Callable[..., str]
+) -> None:
     line = lake.refusal("put", f"{lake.repository}x", folder(a="1"))
 
     assert line.startswith(f"error: there is no repository '{lake.repository}x'; there are: ")
@@ -173,7 +106,7 @@ def test_a_missing_repository_is_named_with_those_there_are(lake: Lake, folder: 
 
 
 def test_a_file_that_a_lake_cannot_hold_is_refused_in_one_line_and_nothing_is_put(
-    lake: Lake, tmp_path: Path, folder: Callable[..., str]
+    lake: CommandLake, tmp_path: Path, folder: Callable[..., str]
 ) -> None:
     lake.written("put", lake.repository, folder(data__a="1"))
     head = lake.run_here("history", lake.repository)[0]["id"]
@@ -199,12 +132,14 @@ def test_a_file_that_a_lake_cannot_hold_is_refused_in_one_line_and_nothing_is_pu
     actions.mkdir(parents=True)
     (actions / "mine.yaml").touch()
     assert "is among lakeFS's actions" in lake.refusal("put", lake.repository, "actions")
-    assert "it is not a folder" in lake.refusal("put", lake.repository, "case-7/x")
-    assert "there is no such folder" in lake.refusal("put", lake.repository, "nowhere")
+    assert "give one folder, or only files" in lake.refusal("put", lake.repository, "case-7/x", "case-1")
+    os.mkfifo(tmp_path / "pipe")
+    assert "it is not a folder" in lake.refusal("put", lake.repository, "pipe")
+    assert "there is no such file or folder" in lake.refusal("put", lake.repository, "nowhere")
     assert lake.run_here("history", lake.repository)[0]["id"] == head
 
 
-def test_a_branch_that_is_there_and_a_name_that_is_perago_s_are_refused(lake: Lake) -> None:
+def test_a_branch_that_is_there_and_a_name_that_is_perago_s_are_refused(lake: CommandLake) -> None:
     same_lake = " ".join(lake.looking)
     told = lake.refusal("branch", lake.repository, "main")
     assert f"`perago history {lake.repository} main {same_lake}`" in told
@@ -218,10 +153,102 @@ def test_create_makes_a_repository_once(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").touch()
-    lake = Lake("songs", (), ())
+    lake = CommandLake("songs", (), ())
 
     assert "--create" in lake.refusal("put", "songs", "in")
     assert not (tmp_path / ".perago").exists()
     assert "has only the branch main" in lake.refusal("put", "songs@dev", "in", "--create")
     assert lake.written("put", "songs", "in", "--create")["changed"]
     assert not lake.written("put", "songs", "in", "--create")["changed"]
+
+
+def test_single_files_are_put_by_their_names(lake: CommandLake, folder: Callable[..., str]) -> None:
+    folder(a="1", sub__b="2")
+
+    done = lake.written("put", lake.repository, "in/a", "in/sub/b", "--to", "raw/2026")
+    again = lake.written("put", lake.repository, "in/a", "--prefix", "raw/2026")
+
+    assert sorted(done["put"]) == ["raw/2026/a", "raw/2026/b"]
+    assert again["changed"] is False
+    assert {"raw/2026/a", "raw/2026/b"} <= set(lake.files())
+
+
+def test_single_files_that_cannot_be_put_are_refused(lake: CommandLake, folder: Callable[..., str]) -> None:
+    folder(a="1", sub__a="2")
+    Path("_lakefs_actions").mkdir()
+
+    assert "both would be 'a'" in lake.refusal("put", lake.repository, "in/a", "in/sub/a")
+    assert "leave it out, or put a folder" in lake.refusal("put", lake.repository, "in/a", "--delete")
+    assert "there is no such file" in lake.refusal("put", lake.repository, "in/a", "in/c")
+
+
+class TestTable:
+    """The embedded lake only: a table needs several repositories, and a put is the same on both lakes."""
+
+    @pytest.fixture
+    def songs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CommandLake:
+        for name in HIDDEN:
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.chdir(tmp_path)
+        for name in ("one", "two", "three"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "file").write_text(name)
+        return CommandLake("one", (), ())
+
+    def _table(self, *rows: str) -> str:
+        Path("table.csv").write_text("\n".join(("repository,folder,prefix", *rows)) + "\n")
+        return "table.csv"
+
+    def test_every_row_is_one_commit_in_its_repository_and_none_the_second_time(
+        self, songs: CommandLake
+    ) -> None:
+        table = self._table("one,one,", "two,two,raw", "one,three,raw")
+        first = songs.written("put", "--table", table, "--create")
+        second = songs.written("put", "--table", table)
+
+        assert [row["changed"] for row in first["rows"]] == [True, True, True]
+        assert [row["row"] for row in first["rows"]] == [1, 2, 3]
+        assert [row["changed"] for row in second["rows"]] == [False, False, False]
+        assert songs.files() == ["file", "raw/file"]
+        assert len(songs.run_here("history", "one")) == 3
+
+    def test_failures_are_grouped_and_the_other_rows_are_put(self, songs: CommandLake) -> None:
+        songs.written("put", "one", "one", "--create")
+        Path("one/file").write_text("changed")
+        table = self._table("one,one,", "nope,two,", "nothere,three,", "one,missing,x")
+
+        done = songs.write("put", "--table", table)
+
+        assert done.exit_code == 1
+        assert "[4/4] one/main is at " in done.stdout
+        assert "1 of 4 rows put, 0 unchanged, 3 failed" in done.stdout
+        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+        assert errors[0].startswith("error: rows 2, 3 failed: there is no repository 'nope'")
+        assert errors[1].startswith(
+            "error: row 4 failed: cannot put missing: there is no such file or folder"
+        )
+        songs.written("put", "nope", "two", "--create")
+        assert songs.write("put", "--table", self._table("one,one,", "nope,two,")).exit_code == 0
+
+    @pytest.mark.parametrize(
+        ("rows", "says"),
+        [
+            (["one,one,", "one,two,"], "rows 1 and 2 of the table put into the same place of one"),
+            (["one,,"], "row 1 of the table has no folder"),
+            ([",one,"], "row 1 of the table has no repository"),
+            (["one,one,../x"], "has a part '..'"),
+            ([], "the table has no rows"),
+        ],
+    )
+    def test_an_invalid_table_puts_nothing(self, songs: CommandLake, rows: list[str], says: str) -> None:
+        done = songs.write("put", "--table", self._table(*rows), "--create")
+        assert done.exit_code == 1
+        assert says in done.stderr
+        assert not Path(".perago").exists()
+
+    def test_a_wrong_column_or_command_line_is_refused(self, songs: CommandLake) -> None:
+        Path("t.csv").write_text("repository,foldr\none,one\n")
+        assert "did you mean 'folder'?" in songs.write("put", "--table", "t.csv").stderr
+        assert songs.write("put", "one", "one", "--table", "t.csv").exit_code == 2
+        assert songs.write("put", "one").exit_code == 2
+        assert songs.write("put").exit_code == 2

@@ -180,7 +180,7 @@ def test_a_wrong_input_ends_a_run_at_once_whatever_workers_are_to_do(shell: Shel
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (("run",), "give WORKFLOW.json and --tasks"),
+        (("run",), "give a workflow (flow.py:NAME or a JSON file) and its tasks (--tasks TARGET)"),
         (("run", "nope.json", "--tasks", "tasks.py"), "there is no file nope.json"),
         (("run", "flow.json", "--tasks", "nope.py"), "nope.py"),
         (("run", "flow.json", "--tasks", "tasks.py", "--input", "nope"), "nor a JSON object"),

@@ -227,6 +227,17 @@ class TestFromAStep:
         record = json.loads(desk.flag(f".perago/runs/{new['run']}/run.json").read_text())
         assert (record["from_run"], record["from_step"]) == (old["run"], "two")
 
+        merging = re.search(r"`(perago merge .*?)`", err)
+        assert merging is not None, err
+        assert merging[1] == f"perago merge songs {branch} main"
+        code, _, conflict = desk.run(*shlex.split(merging[1])[1:])
+        assert (code, "both have changed 'data/three.txt', 'data/two.txt'" in conflict) == (1, True)
+        taking = conflict.split("`")[1]
+        assert desk.run(*shlex.split(taking)[1:])[0] == 0
+        code, merged, _ = desk.run(*shlex.split(merging[1])[1:])
+        assert (code, f"{branch} was merged" in merged) == (0, True)
+        assert desk.run("cat", "songs", "data/three.txt")[1] == "again"
+
         # The newest run is that one now; from a step of it the names do not pile up.
         third = desk.data("run", "--from", "three")
         assert (
@@ -234,6 +245,10 @@ class TestFromAStep:
             == f"main-from-three-{third['run'].rpartition('-')[2]}"
         )
         assert desk.head(branch) == commits[0]
+        desk.flag("fail-two").touch()
+        code, _, err = desk.run("run", "--from", "two")
+        assert code == 1
+        assert "perago merge" not in err, "there is nothing to merge yet"
 
     @pytest.mark.slow
     def test_a_step_that_spells_out_its_branch_works_on_the_new_one_too(self, desk: Desk) -> None:
@@ -391,7 +406,7 @@ class TestOnTheRealServers:
         ]
 
     @pytest.mark.slow
-    def test_a_killed_run_of_a_task_without_retries_resumes_when_the_lease_has_run_out(
+    def test_a_killed_run_of_a_task_without_retries_resumes_once_its_dead_attempt_is_reported(
         self, real_desk: Desk
     ) -> None:
         hold = real_desk.flag("hold-two")
@@ -406,7 +421,8 @@ class TestOnTheRealServers:
                 process.kill()
         hold.unlink()
         ended = real_desk.data("run", "--resume")
-        assert brief(ended)[1:3] == [("two", "TIMED_OUT", 0), ("two", "COMPLETED", 1)]
+        assert brief(ended)[1:3] == [("two", "FAILED", 0), ("two", "COMPLETED", 1)]
+        assert "died" in ended["tasks"][1]["reason"]
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import AttemptRecord, record_line
 from perago.runtime.observe.events import Event
 from perago.runtime.runs.inspect import LoggedAttempt
+from tests.support.worlds.clock import Clock
 
 ATTEMPT = Attempt("wf", "t1", "clean", "clean_events", retry_count=0, seq=1, iteration=0)
 TASK = TaskState("clean", "clean_events", "SIMPLE", "t1", "IN_PROGRESS", 0, 0, 1, started=10.0)
@@ -51,6 +52,46 @@ class TestWhileRunning:
         assert capsys.readouterr().err == (
             "clean | [red]hello\nthe executor of clean at step 'body' died: signal 9\n"
         )
+
+    @pytest.mark.parametrize(("verbose", "count"), [(False, 3), (True, 4)])
+    def test_stacks_of_a_jvm_are_folded_by_attempt_unless_asked_for(
+        self, capsys: pytest.CaptureFixture[str], verbose: bool, count: int
+    ) -> None:
+        other = replace(ATTEMPT, task_id="t9", reference_task_name="load")
+        with Viewer(silent=False, verbose=verbose) as viewer:
+            for attempt, text in (
+                (ATTEMPT, "\tat a.B.c(B.java:1)"),
+                (other, "loading"),
+                (ATTEMPT, "\tat a.B.d(B.java:2)"),
+                (ATTEMPT, "java.lang.Error: x"),
+            ):
+                viewer.on_event(Event("printed", attempt, text=text))
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == count
+        assert ("--verbose shows it" in lines[0], lines[1]) == (not verbose, "load | loading")
+
+    @pytest.mark.parametrize(
+        ("seconds", "told"), [(2.34, ["clean: Spark session ready after 2.3 s"]), (0.04, [])]
+    )
+    def test_the_wait_for_a_spark_session_is_shown_with_its_seconds(
+        self, capsys: pytest.CaptureFixture[str], seconds: float, told: list[str]
+    ) -> None:
+        clock = Clock(0.0)
+        with Viewer(silent=False, clock=clock) as viewer:
+            for step in ("download", "session", "session", "pre checks", "body"):
+                viewer.on_event(Event("step", ATTEMPT, step=step))
+                clock.sleep(seconds / 2)
+        assert capsys.readouterr().err.splitlines() == told
+
+    def test_a_spark_session_that_did_not_start_is_not_called_ready(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        clock = Clock(0.0)
+        with Viewer(silent=False, clock=clock) as viewer:
+            for step in ("download", "session", "verify", "hand over"):
+                viewer.on_event(Event("step", ATTEMPT, step=step))
+                clock.sleep(4.0)
+        assert capsys.readouterr().err.splitlines() == ["clean: no Spark session after 4.0 s"]
 
     def test_quiet_keeps_bodies_out_and_silent_all(self, capsys: pytest.CaptureFixture[str]) -> None:
         for viewer in (Viewer(silent=False, prints=False), Viewer(silent=True)):

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perago.lake.local.lake import LocalLake
+from perago.runtime.root.spark_uis import note_ui
+from perago.runtime.root.state_dir import own_folder
 from tests.support.docs.sources import OUR_FILES
+from tests.support.faults.disks import read_only, writable_again
 from tests.support.processes.commands import Shell
+from tests.support.servers.served_page import served_page
 from tests.support.worlds.clock import eventually
 
 pytestmark = pytest.mark.slow
@@ -163,7 +172,9 @@ class TestRun:
         assert "workflow flow: FAILED in" in shown.out
         # Where the table was taken away for it: an executor that wrote to the terminal itself would not do that.
         (said,) = (line for line in lines if "an error of the executor's own" in line)
-        assert re.search(r"\x1b\[2K(\x1b\[\?25l)?\d\d:\d\d:\d\d[.]\d+ ERROR   executor     an error", said)
+        assert re.search(
+            r"\x1b\[2K(\x1b\[\?25l)?[\d-]+ \d\d:\d\d:\d\d[.]\d+ ERROR   executor     an error", said
+        )
 
     def test_json_has_seconds_and_records_and_nothing_else_is_on_stdout(
         self, two_runs: tuple[Shell, Any, Any]
@@ -234,6 +245,90 @@ class TestInspect:
         assert f"log: {good['log']}" in said.err
         assert shell.run_here("show", good["workflow_id"]).out == said.out
 
+    def test_show_names_the_spark_ui_of_an_attempt_while_it_lives(
+        self, two_runs: tuple[Shell, Any, Any]
+    ) -> None:
+        shell, good, bad = two_runs
+        folder = own_folder(shell.folder / ".perago" / "spark", "session")
+        task_id = good["tasks"][0]["task_id"]
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            note_ui(folder, address)
+            note_ui(folder, address, task_id)
+            alive, other = shell.run_here("show", good["run"]).out, shell.run_here("show", bad["run"]).out
+            as_json = shell.data("show", good["run"])
+        gone = shell.run_here("show", good["run"]).out
+        shutil.rmtree(folder)
+
+        assert f"\n    spark UI: {address}\n" in alive
+        assert as_json["spark_uis"] == {task_id: address}
+        assert "spark UI" not in other + gone
+
+    def test_a_list_and_show_tell_runs_apart_by_their_input(self, two_runs: tuple[Shell, Any, Any]) -> None:
+        shell, good, bad = two_runs
+        read = good["tasks"][0]["input"]["workspace"]["ref"]
+        assert good["input"]["workspace"] == {**good["tasks"][0]["input"]["workspace"]}
+        first, second = shell.run_here("runs").out.splitlines()
+        assert f"  songs@main {read[:8]}" in second
+        assert "  fail=true | load (retry 1): " in first
+        newest, oldest = shell.data("runs")
+        assert newest["input"]["params"] == {"fail": True}
+        assert oldest["workspaces"] == [{"repository": "songs", "branch": "main", "ref": read}]
+        said = shell.run_here("show", bad["run"][:-1]).out
+        assert f"\nworkspace songs@main {bad['input']['workspace']['ref']}\ninput fail=true\n" in said
+        assert '\n    params: {"fail": true}\n' in said
+        assert f"\n    input: songs@main {bad['tasks'][1]['input']['workspace']['ref']}\n" in said
+
+    def test_a_run_from_a_step_names_its_origin_and_its_own_branch(
+        self, two_runs: tuple[Shell, Any, Any]
+    ) -> None:
+        shell, good, _ = two_runs
+        again = shell.data("run", "--from", "load", good["run"])
+        row = next(one for one in shell.data("runs") if one["id"] == again["run"])
+        assert (row["from_run"], row["from_step"], row["resumed"]) == (good["run"], "load", [])
+        assert row["workspaces"][0]["branch"].startswith("main-from-load-")
+        assert f"  from load of {good['run']}\n" in shell.run_here("runs").out
+        said = shell.run_here("show", again["run"]).out
+        assert f"\nfrom step load of run {good['run']}\n" in said
+        assert "\nworkspace songs@main-from-load-" in said
+        root = shell.folder / ".perago"
+        with served_page(root, lambda: LocalLake(root / "lake")) as http:
+            page = " ".join(http.get("/run", params={"id": again["run"]}).text.split())
+            assert "songs</bdi> @ <bdi>main-from-load-" in page.partition("<details")[0]
+        assert shell.run_here("runs", "rm", "--yes", again["run"]).code == 0
+
+    def test_a_run_whose_state_is_gone_is_told_with_what_removes_the_rest(self, shell: Shell) -> None:
+        run = shell.data(*RUN, "--import", "songs=in", *given())["run"]
+        for file in (shell.folder / ".perago" / "runs" / run).glob("orchestrator.db*"):
+            file.unlink()
+        for command in (("run", "--resume"), ("run", "--from", "load"), ("logs",), ("show",), ("retry",)):
+            said = shell.run_here(*command, run)
+            assert said.code == 1
+            assert f"the state of {run} is gone from {shell.folder}" in said.err
+            assert f"`perago runs rm {run}` removes the rest" in said.err
+
+    def test_a_step_that_changed_nothing_is_shown_as_such(self, shell: Shell) -> None:
+        (shell.folder / "tasks.py").write_text(TASKS.replace("str(time.time_ns())", '"same"'))
+        shell.run(*RUN, "--import", "songs=in", *given())
+        said = shell.run(*RUN, *given())
+        assert re.search(r"^clean  COMPLETED .* \(nothing changed\)$", said.out, re.MULTILINE)
+        assert re.search(r"^clean: COMPLETED after .* \(nothing changed\)$", said.err, re.MULTILINE)
+        assert re.search(r"^clean: COMPLETED .* \(nothing changed\)  \[", shell.run_here("show").out, re.M)
+        older = shell.data("runs")[1]["id"]
+        assert "nothing changed" not in shell.run_here("show", older).out
+
+    def test_secrets_are_masked_in_what_a_run_was_given(self, shell: Shell) -> None:
+        shell.environ |= {
+            "LAKECTL_SERVER_ENDPOINT_URL": "http://127.0.0.1:9",
+            "LAKECTL_CREDENTIALS_ACCESS_KEY_ID": "key",
+            "LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY": "very-secret",
+        }
+        shell.run(*RUN, "--import", "songs=in", "--input", '{"params": {}, "note": "very-secret"}')
+        for command in (("runs",), ("runs", "--json"), ("show",), ("show", "--json")):
+            said = shell.run_here(*command).out
+            assert "note" in said
+            assert "very-secret" not in said
+
     def test_show_without_a_name_shows_the_newest_run_with_its_reasons(
         self, two_runs: tuple[Shell, Any, Any]
     ) -> None:
@@ -261,6 +356,7 @@ class TestInspect:
         assert OUR_FILES not in said.out
         assert "load (retry 1): FAILED" in said.err
         assert shell.run_here("logs", good["run"], "load").out == "load | loading \n"
+        assert "; did you mean '20" in shell.run_here("logs", f"{good['run'][:-1]}_").err
         assert shell.run_here("logs", "load").out == shell.run_here("logs", bad["run"], "load").out
         assert shell.run_here("logs", good["run"], "--follow").out == shell.run_here("logs", good["run"]).out
         assert {line["retry_count"] for line in shell.data("logs", bad["run"], "load")} == {0, 1}
@@ -268,8 +364,14 @@ class TestInspect:
     @pytest.mark.parametrize(
         ("arguments", "told"),
         [
-            (("show", "2026"), "no run '2026' below "),
+            (("show", "2026"), "several ids begin with '2026': "),
+            (("show", ""), "no run '' below "),
+            (("run", "--resume", "nobody"), "no run 'nobody' below "),
             (("logs", "nobody", "clean"), "no run 'nobody' below "),
+            (
+                ("logs", "nobody"),
+                "'nobody' is neither a run nor a step of the newest one, which has clean, load",
+            ),
             (("show", "--root", "elsewhere"), "there is no run below "),
             (("runs", "prune"), "--older-than"),
             (("runs", "prune", "--older-than", "soon"), "is not a duration"),
@@ -314,18 +416,27 @@ class TestARunningRun:
         assert (row["status"], row["resume"]) == ("RUNNING", "")
         assert "status RUNNING" in shell.run_here("show").out
         assert "keep: it is running" in shell.run_here("runs", "prune", "--yes", "--older-than", "0s").out
+        said = shell.run_here("runs", "rm", "--yes", row["id"])
+        assert (said.code, said.err) == (
+            1,
+            f"error: run {row['id']} is running: stop it first; nothing was removed\n",
+        )
 
         process.send_signal(signal.SIGKILL)
         process.communicate()
         resume = f"perago run --resume {row['id']} --root {shell.folder / '.perago'}"
-        assert shell.run_here("runs").out.rstrip().endswith(f"stopped; {resume}")
-        assert f"status stopped; {resume}" in shell.run_here("show").out
+        assert re.search(rf"  STOPPED  .* \| {re.escape(resume)}$", shell.run_here("runs").out.rstrip())
+        assert f"status STOPPED; {resume}" in shell.run_here("show").out
+        (stopped,) = shell.data("runs")
+        assert (stopped["status"], stopped["resume"]) == ("STOPPED", resume)
+        shown = shell.data("show")
+        assert (shown["status"], shown["resume"], shown["resumed"]) == ("STOPPED", resume, [])
         # A look changes nothing: the attempt is still as the dead process left it.
         assert shell.data("show")["tasks"][-1]["status"] == "IN_PROGRESS"
         assert shell.run("logs", "--follow").out.endswith("load | loading \n")
 
         (shell.folder / "go").touch()
-        resumed = shell.start("run", "--resume", row["id"])
+        resumed = shell.start("run", "--resume", row["id"][:-2])
         eventually(
             lambda: "RUNNING" in shell.run_here("show").out or resumed.poll() is not None, "it goes on"
         )
@@ -333,9 +444,71 @@ class TestARunningRun:
         assert follower.communicate(timeout=120)[0].endswith("load (retry 1) | loading \n")
         assert resumed.wait(120) == 0
         resumed.communicate()
-        assert json.loads(shell.run_here("runs", "--json").out)[0]["status"] == "COMPLETED"
+        (row,) = json.loads(shell.run_here("runs", "--json").out)
+        assert (row["status"], len(row["resumed"])) == ("COMPLETED", 1)
+        assert "  COMPLETED  " in shell.run_here("runs").out
+        assert " | resumed" in shell.run_here("runs").out
+        assert "\nresumed 2" in shell.run_here("show").out
 
         said = shell.run_here("runs", "prune", "--yes", "--older-than", "0s")
-        assert said.out.splitlines()[-1] == "1 removed, 0 kept"
+        assert re.fullmatch(r"1 removed \([0-9.]+ [KM]B\), 0 kept", said.out.splitlines()[-1])
         assert json.loads(shell.run_here("runs", "--json").out) == []
         assert list((shell.folder / ".perago" / "runs").iterdir()) == []
+
+    def test_a_run_whose_process_was_killed_is_terminated_as_a_stopped_one(self, shell: Shell) -> None:
+        process = shell.start(*RUN, "--import", "songs=in", *given(wait_for=str(shell.folder / "go")))
+        eventually(lambda: "load | loading" in shell.run_here("logs").out, "the second step prints")
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        (row,) = shell.data("runs")
+
+        said = shell.run_here("terminate", row["id"])
+
+        assert said.out.endswith(" is TERMINATED, was STOPPED\n")
+        assert "RUNNING" not in said.out + said.err
+        assert shell.data("runs")[0]["status"] == "TERMINATED"
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv takes root's right to write anywhere")
+def test_writing_below_a_root_that_one_may_not_write_to_says_what_to_do(shell: Shell) -> None:
+    run = shell.data(*RUN, "--import", "songs=in", *given())["run"]
+    root = shell.folder / ".perago"
+    before = read_only(root)
+    try:
+        for command in (
+            ("put", "songs", "in/data/raw.txt"),
+            ("branch", "songs", "dev"),
+            ("runs", "rm", run, "--yes"),
+            ("run", "--resume", run),
+            ("gc", "--dry-run"),
+        ):
+            said = subprocess.run(
+                [*before, sys.executable, "-m", "perago", *command],
+                cwd=shell.folder, env=shell.environ, check=False, capture_output=True, text=True,
+            )  # fmt: skip
+            assert said.returncode == 1, command
+            assert "; let this user write there, run the command as the user who owns it" in (
+                said.stdout + said.stderr
+            ), command
+            assert "Errno" not in said.stdout + said.stderr
+    finally:
+        writable_again(root)
+
+
+class TestRemoving:
+    def test_rm_shows_what_goes_asks_and_removes_that_run_alone(self, shell: Shell) -> None:
+        first = shell.data(*RUN, "--import", "songs=in", *given())
+        second = shell.data(*RUN, *given())
+        refused = shell.run_here("runs", "rm", first["run"])
+        assert refused.code == 2
+        assert "add --yes to go ahead" in refused.err
+        asked = shell.on_a_terminal("runs", "rm", first["run"], typed="n\n")
+        assert f"would remove: {first['run']}  flow  " in asked.out
+        assert "Remove 1 run, " in asked.out
+        assert "nothing was changed" in asked.out
+        (gone,) = shell.data("runs", "rm", "--yes", first["run"][:-1])
+        assert (gone["run"], gone["workflow"], gone["action"]) == (first["run"], "flow", "removed")
+        assert gone["bytes"] > 0
+        assert [row["id"] for row in shell.data("runs")] == [second["run"]]
+        assert shell.run_here("runs", "rm", "--yes", "2026", "nobody").code == 1
+        assert [row["id"] for row in shell.data("runs")] == [second["run"]]

@@ -33,8 +33,19 @@ def test_embedded_servers_are_refused_where_executors_do_not_share_their_folder(
     assert not (shell.folder / ".perago" / "spark").exists()
 
 
-def test_a_file_that_is_not_there_is_named(shell: Shell) -> None:
-    said = shell.run_here("start", TASKS, "--local", "--engine", "spark", "--py-files", "app.zip")
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ("app.zip", "--py-files: there is no file 'app.zip'"),
+        ("app.py,app.zip", "--py-files: there is no file 'app.zip'"),
+        ("app.py,app.txt", "--py-files: 'app.txt' is not a .py, .zip or .egg file"),
+    ],
+)
+def test_a_file_that_cannot_be_sent_is_named(shell: Shell, files: str, problem: str) -> None:
+    for name in ("app.py", "app.txt"):
+        (shell.folder / name).touch()
+
+    said = shell.run_here("start", TASKS, "--local", "--engine", "spark", "--py-files", files)
 
     assert said.code == 2
-    assert "app.zip" in said.err
+    assert problem in said.err

@@ -159,7 +159,7 @@ def test_an_input_that_nothing_reads_is_warned_about_and_it_starts(root: Path) -
 
 
 INPUT = "nothing was started: step 'one': "
-REGISTER = "register it with `perago register WORKFLOW.json --local --root r`"
+REGISTER = "register it with `perago register WORKFLOW --local --root r`"
 ERRORS: dict[str, tuple[tuple[str, ...], str]] = {
     "a misspelt name": (
         ("flwo",),
@@ -246,7 +246,7 @@ def test_a_root_where_nothing_is_registered_is_not_made(folder: Path) -> None:
 
     assert done.stderr == (
         f"error: nothing is registered below {folder / 'nowhere'}: "
-        "`perago register TARGET WORKFLOW.json --local --root nowhere` does that, and --root says where\n"
+        "`perago register TARGET WORKFLOW --local --root nowhere` does that, and --root says where\n"
     )
     assert not (folder / "nowhere").exists()
 
@@ -374,9 +374,9 @@ def test_an_error_in_the_input_starts_nothing_on_a_real_conductor(
         "add --workspace REPO[@BRANCH]",
         f"error: {INPUT}params.text must be a string, but ${{workflow.input.text}} is true or false",
         f"error: no workflow '{real}x' is registered on {conductor_server.url}; did you mean '{real}'? "
-        "Or register it with `perago register WORKFLOW.json`",
+        "Or register it with `perago register WORKFLOW`",
         f"error: the workflow '{real}' has no version 1: it has 2; "
-        "register it with `perago register WORKFLOW.json`",
+        "register it with `perago register WORKFLOW`",
         f"error: repository '{lakefs_repository}' has no branch, tag or commit 'mian'; there are: main; "
         "did you mean 'main'?",
     ]

@@ -32,6 +32,18 @@ def importing(folder: str, repository: str = "other") -> tuple[str, ...]:
 
 
 ERRORS = {
+    "a column that no param has": CommandError(
+        ("map", "tasks.py:clean", "rows.csv", "-o", "out.csv"),
+        "the table does not fit the params of task 'clean'",
+        "column stm: is not a param",
+        "did you mean 'stem'?",
+    ),
+    "outcomes in a folder that is not there": CommandError(
+        ("map", "tasks.py:clean", "whole.csv", "-o", "nowhere/out.csv"),
+        "nowhere/out.csv.map",
+        "cannot be written: No such file or directory",
+        "name a folder that is there and that you may write to with -o",
+    ),
     # what is looked for
     "a wrong prefix": CommandError(
         ("ls", "events", "main", "rwa"),
@@ -65,10 +77,13 @@ ERRORS = {
     ),
     # put
     "no folder to put": CommandError(
-        ("put", "events", "dta"), "dta", "there is no such folder", "did you mean 'data'?"
+        ("put", "events", "dta"), "dta", "there is no such file or folder", "did you mean 'data'?"
+    ),
+    "a file beside a folder": CommandError(
+        ("put", "events", "flow.json", "data"), "cannot put data", "it is a folder", "or only files"
     ),
     "a file where a folder must be": CommandError(
-        ("put", "events", "flow.json"), "flow.json", "it is not a folder", "give the folder that holds it"
+        ("put", "events", "flow.json", "--delete"), "--delete", "what a folder does not have", "put a folder"
     ),
     "an empty folder": CommandError(
         ("put", "events", "empty"), "empty", "it holds no files", "give a folder with files"
@@ -136,6 +151,46 @@ ERRORS = {
     ),
     "a branch with a name of ours": CommandError(
         ("branch", "events", "perago-x"), "'perago-x'", "perago-* is reserved for Perago", "choose another"
+    ),
+    "a branch to merge that is not there": CommandError(
+        ("merge", "events", "mian", "main"),
+        "'events'",
+        "has no branch, tag or commit",
+        "did you mean 'main'?",
+    ),
+    "a merge into a branch of ours": CommandError(
+        ("merge", "events", "main", "perago-x"), "'perago-x'", "one of Perago's own branches", "perago sweep"
+    ),
+    "a path to restore that is not there": CommandError(
+        ("restore", "events", "main", "rwa/a.csv"),
+        "'rwa/a.csv'",
+        "there is no object",
+        "did you mean 'raw/'?",
+    ),
+    "actions to restore": CommandError(
+        ("restore", "events", "main", "_lakefs_actions/x"),
+        "cannot restore",
+        "lakeFS's actions",
+        "perago fence",
+    ),
+    "a path to blame that never was": CommandError(
+        ("blame", "events", "rwa/a.csv"), "'rwa/a.csv'", "there is no object", "did you mean 'raw/'?"
+    ),
+    "the default branch to delete": CommandError(
+        ("branch", "events", "main", "--delete", "--yes"), "'main'", "default branch", "cannot be deleted"
+    ),
+    "a branch in the repository's name": CommandError(
+        ("restore", "events@main", "main"),
+        "'REPO'",
+        "give the repository 'events' alone, and 'main' in its own place",
+        "perago restore --help",
+        code=USAGE,
+    ),
+    "a branch to delete that is not named": CommandError(
+        ("branch", "events", "--delete"), "--delete", "needs the NAME", "perago branch --help", code=2
+    ),
+    "a garbage collection on lakeFS": CommandError(
+        ("gc", "--remote"), "for the embedded lake", "lakeFS collects its garbage itself", "add --local"
     ),
     # runs
     "a repository that exists, to import": CommandError(
@@ -215,6 +270,8 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     for name in ("data/raw/a.csv", "data/ref/c.txt", "file-for-folder/raw", "folder-for-file/ref/c.txt/x"):
         write(folder / name)
     write(folder / "actions/_lakefs_actions/a.yaml")
+    (folder / "rows.csv").write_text("repository,stm\nevents,x\n")
+    (folder / "whole.csv").write_text("repository,stem\nevents,x\n")
     (folder / "empty").mkdir()
     write(folder / "links/a.csv")
     (folder / "links/link").symlink_to("a.csv")

@@ -222,7 +222,7 @@ ERRORS = {
         ("run", "--resume"),
         "{folder}/.perago",
         "there is no run",
-        "start one with `perago run WORKFLOW.json --tasks TARGET`",
+        "start one with `perago run WORKFLOW --tasks TARGET`",
     ),
     "nothing to start from": CommandError(
         ("run", "--from", "one"),

@@ -178,7 +178,7 @@ ERRORS = {
         "", "target 'jobs.py': ", "is a folder, not a file", "name a file in it", ("check", "jobs.py")
     ),
     "a folder of modules": CommandError(
-        "", "target 'jobs': ", "is a folder", "name a file in it (jobs/tasks.py)", ("check", "jobs")
+        "", "target 'jobs': ", "is a folder", "name a file in it: jobs/clean.py", ("check", "jobs")
     ),
     "a wrong module for extract": CommandError(
         declared(", retry=3"), HERE, "retry = 3", "say controls=TaskControls", ("extract", "tasks.py")
@@ -217,6 +217,7 @@ def a_folder(folder: Path) -> None:
     """Write the files around the module: a workflow of one step, and folders with the names of modules."""
     for name in ("jobs", "jobs.py"):
         (folder / name).mkdir()
+    (folder / "jobs" / "clean.py").touch()
     write_workflow(folder)
 
 

@@ -213,7 +213,7 @@ ERRORS = {
     ),
     "a run without its tasks": wrong(
         workflow(ONE),
-        "give WORKFLOW.json and --tasks",
+        "give a workflow (flow.py:NAME or a JSON file) and its tasks (--tasks TARGET)",
         "`perago run --help` explains the usage",
         ("run", "flow.json"),
         where="perago run",
@@ -243,7 +243,7 @@ ERRORS = {
     "submitted before anything is registered": wrong(
         workflow(ONE),
         "nothing is registered below {folder}/.perago",
-        "`perago register TARGET WORKFLOW.json --local`",
+        "`perago register TARGET WORKFLOW --local`",
         ("submit", "--local", "flow"),
         where="{folder}/.perago",
     ),
@@ -253,13 +253,13 @@ SUBMITTED = {
         ("submit", "--local", "flw"),
         "{folder}/.perago/orchestrator.db",
         "no workflow 'flw' is registered",
-        "did you mean 'flow'? Or register it with `perago register WORKFLOW.json --local`",
+        "did you mean 'flow'? Or register it with `perago register WORKFLOW --local`",
     ),
     "a version that is not registered": CommandError(
         ("submit", "--local", "flow", "--version", "7"),
         "'flow'",
         "has no version 7: it has 1",
-        "register it with `perago register WORKFLOW.json --local`",
+        "register it with `perago register WORKFLOW --local`",
     ),
     "a file instead of a name": CommandError(
         ("submit", "--local", "flow.json"),

@@ -64,7 +64,7 @@ class TestListing:
         self, lake: Lake, work: Work
     ) -> None:
         commit = work.commit("main", {"plays-old": b"x", "plays/1": b"x", "playsX": b"x"})
-        for ref, path in [(commit, "plays"), (commit, "plays/"), ("no-such-ref", "plays-old")]:
+        for ref, path in [(commit, "plays"), (commit, "plays/"), (commit, ""), ("no-such-ref", "plays-old")]:
             with pytest.raises(LakeNotFound):
                 lake.stat(work.repository, ref, path)
 

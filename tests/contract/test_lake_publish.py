@@ -10,6 +10,7 @@ from perago.errors import (
     LakeNotFound,
     LakeRefused,
     LandedElsewhere,
+    NothingToCommit,
 )
 from perago.lake.base import Lake, Merge
 from tests.support.worlds.lake_work import Work, at_once
@@ -208,6 +209,79 @@ class TestThreeWayMerge:
             with pytest.raises(HeadMoved):
                 work.merge("side", other)
         assert work.head() == moved
+
+
+class TestMergeWithTwoParents:
+    """Merges without `squash`: the source's head is the second parent, and the next merge starts from there."""
+
+    def merge(self, lake: Lake, work: Work, source: str, **options: bool) -> str:
+        merge = Merge(source, "main", work.head(), "merge", {}, 30, squash=False, **options)
+        return lake.merge(work.repository, merge)
+
+    def test_its_parents_are_the_expected_head_and_the_source(self, lake: Lake, work: Work) -> None:
+        base = work.commit("main", {"a": b"1"})
+        source = work.stage("side", base, {"a": b"2"})
+        head = work.commit("main", {"b": b"1"})
+        made = self.merge(lake, work, "side")
+        assert lake.commit_at(work.repository, made).parents == (head, source)
+        assert [commit.id for commit in lake.log(work.repository, "main", 3)] == [made, head, base]
+        assert work.contents("main") == {"a": b"2", "b": b"1"}
+
+    def test_a_branch_that_was_merged_is_compared_with_that_commit_the_next_time(
+        self, lake: Lake, work: Work
+    ) -> None:
+        base = work.commit("main", {"a": b"1", "b": b"1"})
+        work.stage("side", base, {"a": b"2"})
+        self.merge(lake, work, "side")
+        with pytest.raises(NothingToCommit):
+            self.merge(lake, work, "side")
+        work.commit("side", {"a": b"3"})
+        work.commit("main", {"b": b"2"})
+        self.merge(lake, work, "side")
+        assert work.contents("main") == {"a": b"3", "b": b"2"}
+
+    def test_a_merge_by_way_of_a_third_branch_counts_too(self, lake: Lake, work: Work) -> None:
+        base = work.commit("main", {"a": b"1"})
+        work.stage("side", base, {"a": b"2"})
+        lake.create_branch(work.repository, "middle", base)
+        lake.merge(work.repository, Merge("side", "middle", base, "merge", {}, 30, squash=False))
+        self.merge(lake, work, "middle")
+        work.commit("side", {"a": b"3"})
+        self.merge(lake, work, "side")
+        assert work.contents("main") == {"a": b"3"}
+
+    def test_both_directions_merge(self, lake: Lake, work: Work) -> None:
+        base = work.commit("main", {"a": b"1", "b": b"1"})
+        side = work.stage("side", base, {"a": b"2"})
+        work.commit("main", {"b": b"2"})
+        lake.merge(work.repository, Merge("main", "side", side, "merge", {}, 30, squash=False))
+        assert work.contents("side") == {"a": b"2", "b": b"2"}
+        work.commit("side", {"b": b"3"})
+        self.merge(lake, work, "side")
+        assert work.contents("main") == {"a": b"2", "b": b"3"}
+
+    def test_an_empty_one_is_made_only_if_it_is_allowed(self, lake: Lake, work: Work) -> None:
+        base = work.commit("main", {"a": b"1"})
+        lake.create_branch(work.repository, "side", base)
+        with pytest.raises(NothingToCommit):
+            self.merge(lake, work, "side")
+        made = self.merge(lake, work, "side", allow_empty=True)
+        assert lake.head(work.repository, "main").parents[0] == base
+        assert work.head() == made
+
+    def test_conflicts_are_listed_with_the_paths_that_differ_on_both_sides(
+        self, lake: Lake, work: Work
+    ) -> None:
+        base = work.commit("main", dict.fromkeys(("a", "b", "gone", "same", "ours", "theirs"), b"1"))
+        lake.create_branch(work.repository, "side", base)
+        work.edit("side", {"a": b"2", "b": b"2", "gone": None, "same": b"2", "ours": b"2"})
+        head = work.edit("main", {"a": b"3", "b": b"3", "gone": b"3", "same": b"2", "theirs": b"3"})
+        assert list(lake.conflicts(work.repository, "side", head, 10)) == ["a", "b", "gone"]
+        assert list(lake.conflicts(work.repository, "side", head, 2)) == ["a", "b"]
+        assert list(lake.conflicts(work.repository, "side", base, 10)) == []
+        with pytest.raises(HeadMoved):
+            self.merge(lake, work, "side")
+        assert work.head() == head
 
 
 class TestDiffering:

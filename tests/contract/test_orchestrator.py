@@ -118,6 +118,7 @@ class TestCompleting:
         second = line.take_one()
         assert second.attempt.task_id != first.attempt.task_id
         assert second.attempt.retry_count == 1
+        assert {first.attempt.workflow_name, second.attempt.workflow_name} == {line.workflow}
         # Revoking goes by this order.
         assert 0 < first.attempt.scheduled_time < second.attempt.scheduled_time
         assert second.attempt.logical_task_key == first.attempt.logical_task_key

@@ -65,6 +65,18 @@ class TestInspect:
         assert None not in moments
         assert moments == sorted(moments)  # type: ignore[type-var]
 
+    def test_a_list_of_workflows_has_their_input_and_a_task_has_its_own(self, line: Line) -> None:
+        given = {"workspace": {"repository": "songs", "ref": "abc"}, "text": "a, b=c"}
+        workflow_id = line.begin(**given)
+
+        def listed() -> list[WorkflowSummary]:
+            return [one for one in line.orchestrator.workflows(1000) if one.id == workflow_id]
+
+        # The server's index is written a little later than the workflow.
+        line.wait_until(lambda: bool(listed()))
+        assert listed()[0].input == given
+        assert line.orchestrator.workflow(workflow_id).tasks[0].input == line.take_one().input
+
     def test_the_newest_workflows_come_first_with_how_they_ended(self, line: Line) -> None:
         first = line.begin(taskdef={"retryCount": 0})
         failing = line.take_one()

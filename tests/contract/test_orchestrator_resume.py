@@ -1,4 +1,4 @@
-"""Resuming a failed workflow on every orchestrator.  No test here names a backend."""
+"""Resuming, pausing and terminating workflows on every orchestrator.  No test here names a backend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from perago.errors import OrchestratorNotFound, OrchestratorRefused
 from perago.orchestrator.base import Assignment
-from tests.contract.orchestrators import Line, brief, by_reference, fork
+from tests.contract.orchestrators import WORKER, Line, brief, by_reference, fork
 
 Taken = TypeVar("Taken")
 
@@ -221,3 +221,81 @@ class TestResume:
         assert [task.retry_limit for task in state.tasks] == [3, 3]
         # The server's clock is this machine's; its seconds are whole.
         assert 48 < state.tasks[1].available - before < 110
+
+
+class TestControl:
+    def test_a_paused_workflow_takes_results_and_schedules_nothing_until_it_is_resumed(
+        self, line: Line
+    ) -> None:
+        line.define([line.step("one"), line.step("two")])
+        workflow_id = line.start()
+        one = line.take_one()
+
+        line.orchestrator.pause_workflow(workflow_id)
+
+        assert line.send(one)
+        paused = line.orchestrator.workflow(workflow_id)
+        assert (paused.status, brief(paused.tasks)) == ("PAUSED", [("one", "COMPLETED", 0)])
+        line.orchestrator.resume_workflow(workflow_id)
+        line.work("two")
+        assert line.end_of(workflow_id).status == "COMPLETED"
+
+    def test_a_terminated_workflow_has_its_reason_and_can_be_retried(self, line: Line) -> None:
+        workflow_id = line.begin()
+        taken = line.take_one()
+
+        line.orchestrator.terminate_workflow(workflow_id, "changed my mind: 100% & more")
+
+        state = line.end_of(workflow_id)
+        assert (state.status, state.reason) == ("TERMINATED", "changed my mind: 100% & more")
+        assert brief(state.tasks) == [("only", "CANCELED", 0)]
+        assert not line.send(taken)
+        line.orchestrator.retry_workflow(workflow_id)
+        line.work("only")
+        assert line.end_of(workflow_id).status == "COMPLETED"
+
+    def test_a_paused_workflow_can_be_terminated_but_not_retried(self, line: Line) -> None:
+        workflow_id = line.begin()
+        line.orchestrator.pause_workflow(workflow_id)
+        with pytest.raises(OrchestratorRefused, match="PAUSED"):
+            line.orchestrator.retry_workflow(workflow_id)
+        line.orchestrator.terminate_workflow(workflow_id, "enough")
+        assert line.end_of(workflow_id).status == "TERMINATED"
+
+    def test_a_change_that_does_not_fit_the_status_is_refused(self, line: Line) -> None:
+        control = line.orchestrator
+        workflow_id = line.begin(taskdef={"retryCount": 0})
+        with pytest.raises(OrchestratorRefused, match="it is RUNNING"):
+            control.resume_workflow(workflow_id)
+        control.pause_workflow(workflow_id)
+        with pytest.raises(OrchestratorRefused, match="it is PAUSED"):
+            control.pause_workflow(workflow_id)
+        control.resume_workflow(workflow_id)
+        line.send(line.take_one(), "FAILED", reason="broken")
+        line.end_of(workflow_id)
+        for change in (
+            control.pause_workflow,
+            control.resume_workflow,
+            lambda one: control.terminate_workflow(one, "late"),
+        ):
+            with pytest.raises(OrchestratorRefused, match="it is FAILED"):
+                change(workflow_id)
+            with pytest.raises(OrchestratorNotFound):
+                change("00000000-0000-0000-0000-000000000000")
+
+    def test_a_task_tells_its_last_poller_and_its_lease(self, line: Line) -> None:
+        workflow_id = line.begin(taskdef={"responseTimeoutSeconds": 77})
+        taken = line.take_one()
+        (before,) = line.orchestrator.workflow(workflow_id).tasks
+        assert line.orchestrator.current(taken.attempt).worker_id == WORKER
+        assert (before.worker, before.response_seconds) == (WORKER, 77.0)
+        assert before.updated is not None
+        time.sleep(0.01)  # the server's times are in milliseconds
+
+        line.orchestrator.extend_lease(taken.attempt, worker_id="another")
+
+        (after,) = line.orchestrator.workflow(workflow_id).tasks
+        assert after.updated is not None
+        assert after.updated > before.updated
+        # A lease extension does not make another worker the last poller.
+        assert line.orchestrator.current(taken.attempt).worker_id == WORKER

@@ -19,6 +19,7 @@ HEAD = """
 WITH = "@task(name='t', owner_email='a@b.c', workspace=WorkspaceSpec())\n"
 FREE = "@task(name='t', owner_email='a@b.c')\n"
 OK = "def t(params: P) -> R: ...\n"
+OK_SPARK = "def t(workspace: SparkWorkspace, params: P) -> R: ...\n"
 OK_WORKSPACE = "def t(workspace: Path, params: P) -> R: ...\n"
 
 
@@ -41,6 +42,10 @@ def budget(**fields: int) -> str:
 
 def control(value: str) -> str:
     return told(controls=f"TaskControls({value})") + OK
+
+
+def spark(value: str) -> str:
+    return told(workspace="WorkspaceSpec()", spark=f"SparkControls({value})") + OK_SPARK
 
 
 def spec(value: str) -> str:
@@ -288,6 +293,18 @@ DIAGNOSTICS: dict[str, tuple[str, str]] = {
         spec("read_only=True, on_abandoned='reuse'"),
         "on_abandoned = 'reuse': has no meaning with read_only=True",
     ),
+    "an unknown way with unsigned commits": (
+        spec("unsigned='refus'"),
+        "unsigned = 'refus': must be one of 'replace' or 'refuse'; did you mean 'refuse'?",
+    ),
+    "a way with unsigned commits for a read-only workspace": (
+        spec("read_only=True, unsigned='refuse'"),
+        "unsigned = 'refuse': has no meaning with read_only=True",
+    ),
+    "a replacement of unsigned commits by a policy that replaces none": (
+        spec("on_abandoned='supersede', unsigned='replace'"),
+        'unsigned = \'replace\': must be "refuse" with on_abandoned="supersede", which never replaces a commit',
+    ),
     "an unknown way with an advanced branch": (
         spec("on_abandoned='supersede', on_advanced='merge'"),
         "on_advanced = 'merge': must be one of 'refuse' or 'rebase'",
@@ -406,6 +423,103 @@ DIAGNOSTICS: dict[str, tuple[str, str]] = {
         f"BUDGET = {budget(heartbeat_interval_seconds=0)}\n" + FREE + OK,
         "PublishBudget.heartbeat_interval_seconds = 0: must be 1 or more",
     ),
+    # settings of Spark
+    "settings of Spark for a plain task": (
+        told(workspace="WorkspaceSpec()", spark="SparkControls()") + OK_WORKSPACE,
+        "spark: is for Spark tasks: (workspace: SparkWorkspace, params: Model) -> Model",
+    ),
+    "settings of Spark as a dict": (
+        told(workspace="WorkspaceSpec()", spark="{'driver_memory': '4g'}") + OK_SPARK,
+        "spark = {'driver_memory': '4g'}: must be a SparkControls",
+    ),
+    "a setting of Spark in @task itself": (
+        told(workspace="WorkspaceSpec()", driver_memory="'4g'") + OK_SPARK,
+        "say spark=SparkControls(driver_memory=…)",
+    ),
+    "a misspelt setting of Spark": (
+        spark("driver_memroy='4g'"),
+        "SparkControls.driver_memroy = '4g': is not a field of SparkControls, which has driver_memory, "
+        "executor_memory, executor_cores, shuffle_partitions, packages, jars, py_files, archives, conf; "
+        "did you mean 'driver_memory'?",
+    ),
+    "memory without a unit": (
+        spark("driver_memory='4096'"),
+        "SparkControls.driver_memory = '4096': must be a whole number with a unit k, m, g or t, such as '4g' or '1536m'",
+    ),
+    "memory in parts": (
+        spark("driver_memory='1.5g'"),
+        "driver_memory = '1.5g': must be a whole number with a unit",
+    ),
+    "memory as Spark's log has it": (
+        spark("executor_memory='4gb'"),
+        "executor_memory = '4gb': must be a whole",
+    ),
+    "memory as a number": (spark("executor_memory=4"), "SparkControls.executor_memory = 4: must be text"),
+    "memory with which Spark does not start": (
+        spark("driver_memory='400m'"),
+        "driver_memory = '400m': must be '512m' or more: Spark does not start with less",
+    ),
+    "no cores": (spark("executor_cores=0"), "SparkControls.executor_cores = 0: must be 1 or more"),
+    "partitions as text": (
+        spark("shuffle_partitions='400'"),
+        "shuffle_partitions = '400': must be a whole number",
+    ),
+    "a package outside a tuple": (
+        spark("packages='a:b:1'"),
+        "SparkControls.packages = 'a:b:1': must be a tuple of texts: ('a:b:1',)",
+    ),
+    "a package without a version": (
+        spark("packages=('io.delta:delta-spark_2.13',)"),
+        "SparkControls.packages[0] = 'io.delta:delta-spark_2.13': must be 'group:artifact:version'",
+    ),
+    "a folder of Python files": (
+        spark("py_files=('src',)"),
+        "py_files[0] = 'src': must be a .py, .zip or .egg file",
+    ),
+    "Python files elsewhere": (
+        spark("py_files=('s3a://code/deps.zip',)"),
+        "py_files[0] = 's3a://code/deps.zip': must be a file of this machine",
+    ),
+    "two jars in one text": (
+        spark("jars=('a.jar,b.jar',)"),
+        "jars[0] = 'a.jar,b.jar': must be a path or URI without",
+    ),
+    "a setting that is none of Spark's": (
+        spark("conf={'sql.ansi.enabled': True}"),
+        "SparkControls.conf['sql.ansi.enabled'] = 'true': is not a setting of Spark: they begin with 'spark.'",
+    ),
+    "a setting without a value": (spark("conf={'spark.sql.ansi.enabled': None}"), "must be text"),
+    "a setting that has a field": (
+        spark("conf={'spark.driver.memory': '4g'}"),
+        "conf['spark.driver.memory'] = '4g': has a field: write SparkControls(driver_memory=…)",
+    ),
+    "a field of spark-submit among the settings": (
+        spark("conf={'--driver-memory': '4g'}"),
+        "has a field: write SparkControls(driver_memory=…)",
+    ),
+    **{
+        f"a setting that Perago owns: {key}": (
+            spark(f"conf={{{key!r}: 'x'}}"),
+            f"conf[{key!r}] = 'x': {reason}",
+        )
+        for key, reason in {
+            "spark.sql.sources.commitProtocolClass": "chooses how files are committed",
+            "spark.sql.parquet.output.committer.class": "chooses how files are committed",
+            "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "chooses how files are committed",
+            "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": "chooses how files are committed",
+            "spark.hadoop.fs.s3a.committer.name": "chooses how files are committed",
+            "spark.hadoop.fs.s3a.access.key": "would put keys into the declaration",
+            "spark.hadoop.fs.s3a.bucket.music.secret.key": "would put keys into the declaration",
+            "spark.hadoop.fs.lakefs.secret.key": "would put keys into the declaration",
+            "spark.hadoop.fs.s3a.aws.credentials.provider": "would put keys into the declaration",
+            "spark.driver.host": "is an address of the machine that runs the worker",
+            "spark.driver.bindAddress": "is an address of the machine that runs the worker",
+            "spark.sql.warehouse.dir": "is a folder of the worker's own",
+            "spark.local.dir": "is a folder of the worker's own",
+            "spark.submit.deployMode": "belongs to spark-submit",
+            "spark.submit.pyFiles": "has a field: write SparkControls(py_files=…)",
+        }.items()
+    },
     "MetricSpec": ("from perago import MetricSpec\n" + FREE + OK, "perago.MetricSpec: is not supported"),
     "MetricRecorder": (
         "from perago import MetricRecorder\n" + FREE + OK,

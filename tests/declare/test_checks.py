@@ -160,7 +160,7 @@ def test_a_callable_that_returns_false_has_said_no(tmp_path: Path) -> None:
 def test_a_callable_needs_a_folder_and_a_path_check_does_not() -> None:
     assert needs_path(raising(ValueError()))
     assert not needs_path(require_file("a"))
-    with pytest.raises(PreGuardrailViolation, match="own_check failed: it wants a folder"):
+    with pytest.raises(PreGuardrailViolation, match="own_check failed: it needs local files"):
         run_checks("pre", [raising(ValueError())], ListingTree([]))
 
 

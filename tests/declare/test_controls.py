@@ -110,3 +110,10 @@ class TestShortForms:
     @pytest.mark.parametrize(("observed", "merge"), [(3, 60), (55, 60), (90, 95)])
     def test_a_budget_needs_only_the_observed_time(self, observed: int, merge: int) -> None:
         assert PublishBudget(observed_merge_p99_seconds=observed).lakefs_merge_timeout_seconds == merge
+
+
+def test_a_limit_of_the_wrong_type_is_told_once_for_the_field_that_has_it() -> None:
+    with pytest.raises(TaskDefinitionError) as told:
+        TimeoutPolicy(seconds=True)
+    assert str(told.value).count("must be a whole number") == 1
+    assert "TimeoutPolicy.seconds = True" in str(told.value)

@@ -186,6 +186,17 @@ def test_a_target_that_cannot_be_loaded_is_told_with_its_cause(target: str, text
     assert [text in str(diagnostic) for diagnostic in collect([target]).errors] == [True]
 
 
+def test_a_folder_is_told_with_the_files_in_it(write: Write) -> None:
+    write("disc_jobs/__init__.py", "")
+    write("disc_jobs/clean.py", "")
+    write("disc_jobs/count.py", "")
+    for target in ("disc_jobs", "disc_jobs/"):
+        with pytest.raises(
+            TaskDefinitionError, match=r"name a file in it: disc_jobs/clean.py, disc_jobs/count.py"
+        ):
+            load_tasks([target])
+
+
 def test_collect_continues_after_a_module_that_cannot_be_imported(write: Write) -> None:
     write("disc_half.py", "x = 1 / 0")
     write("disc_whole.py", declaring("whole"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from perago import (
@@ -46,6 +48,7 @@ def test_the_defaults_are_the_whole_repository_writable_and_replace() -> None:
         "post": (),
         "read_only": False,
         "on_abandoned": "replace",
+        "unsigned": "replace",
         "on_advanced": "refuse",
         "placement": "auto",
     }
@@ -111,3 +114,19 @@ def test_without_reads_checks_see_the_whole_prefix() -> None:
     checks = (require_file("anything"), require_rows("any/table"))
 
     assert WorkspaceSpec(prefix="/a", writes=["out"], pre=checks).pre == checks
+
+
+@pytest.mark.parametrize(
+    ("declared", "policy"),
+    [
+        ({}, "replace"),
+        ({"unsigned": "replace"}, "replace"),
+        ({"unsigned": "refuse"}, "replace-signed"),
+        ({"on_abandoned": "supersede"}, "supersede"),
+        ({"on_abandoned": "reuse", "unsigned": "refuse"}, "reuse"),
+    ],
+)
+def test_both_fields_together_select_the_policy(declared: dict[str, Any], policy: str) -> None:
+    spec = WorkspaceSpec(**declared)
+    assert spec.policy.name == policy
+    assert spec.unsigned == ("replace" if spec.policy.replaces_unsigned else "refuse")

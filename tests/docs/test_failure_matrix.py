@@ -16,6 +16,7 @@ from perago.protocol.outcome import (
     executor_died,
     executors_died,
     result_refused,
+    worker_died,
 )
 from perago.protocol.policies import POLICIES
 
@@ -25,6 +26,7 @@ PUBLICATION = (DOCS / "publication.md").read_text()
 ROWS = dict(re.findall(r"^\| [^|]*: `(\w+)` \| ([^|]*) \|", PAGE, re.MULTILINE))
 TOLD_BY_THE_WORKER = {
     "executor_died": executor_died("SIGKILL", "body"),
+    "worker_died": worker_died("host:1"),
     "executors_died": executors_died(3),
     "dispatch_failed": dispatch_failed(OSError("x")),
     "result_refused": result_refused(OSError("x")),
@@ -42,7 +44,7 @@ def outcome_of(name: str) -> Outcome:
 def test_every_ending_of_the_protocols_table_has_its_row() -> None:
     protocol = re.findall(r"^\| .*?`(\w+)` \| `\w+` \| (?:yes|no) \|$", PUBLICATION, re.MULTILINE)
 
-    assert len(protocol) == 17
+    assert len(protocol) == 18
     assert sorted(ROWS) == sorted(protocol)
 
 
@@ -66,7 +68,19 @@ def test_no_other_status_is_named_than_conductor_has() -> None:
 
 
 def test_every_policy_has_its_row() -> None:
-    title, *rows = re.findall(r"^\| `(\w+)`(?: \(default\))? \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE)
+    title, *rows = re.findall(
+        r"^\| `(\w+)`(?: \(default\)| with `(?:\w+=\"\w+\")`)? \| [^|]+ \| [^|]+ \|$", PAGE, re.MULTILINE
+    )
 
     assert title == "on_abandoned"
-    assert rows == list(POLICIES)
+    assert rows == [policy.on_abandoned for policy in POLICIES.values()]
+
+
+def test_every_ending_that_conductor_retries_names_the_command_that_continues_the_workflow() -> None:
+    remedies = dict(re.findall(r"^\| [^|]*: `(\w+)` \| [^|]* \| [^|]* \| ([^|]*) \|$", PAGE, re.MULTILINE))
+    assert remedies.keys() == ROWS.keys()
+    by_itself = {"LostToTwin", "StaleAttemptError", "PublishUnknownError"}
+    of_the_worker = {"dispatch_failed", "executors_died", "result_refused"}
+
+    for name in remedies.keys() - by_itself - of_the_worker:
+        assert "`perago retry" in remedies[name] or "`perago submit`" in remedies[name], name

@@ -17,7 +17,12 @@ from perago.cli import app
 from tests.support.docs.pages import ROOT
 
 PAGES = {page.name: page.read_text("utf-8") for page in sorted((ROOT / "docs").glob("*.md"))}
-OPENING, *SECTIONS = re.split(r"^## ", PAGES["commands.md"], flags=re.MULTILINE)
+SECTIONS = [
+    section
+    for name, page in PAGES.items()
+    if name.startswith("commands-")
+    for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+]
 
 
 def mentions(text: str, word: str) -> bool:
@@ -56,6 +61,6 @@ def test_every_option_is_in_a_section_about_its_command(command: str, spellings:
         for text in SECTIONS
         if re.search(rf"^(?:\| )?`perago {command.partition(' ')[0]}\b", text, re.MULTILINE)
     ]
-    text = "\n".join(about) if command else OPENING
+    text = "\n".join(about) if command else PAGES["commands.md"]
 
     assert any(mentions(text, spelling) for spelling in spellings), f"perago {command} {' '.join(spellings)}"

@@ -40,7 +40,7 @@ def test_a_reader_of_the_readme_gets_what_it_shows(tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
 
-    assert follow(without_targets().replace(ON_SERVERS, ""), folder, reader(PROGRAMS)) == 4
+    assert follow(without_targets().replace(ON_SERVERS, ""), folder, reader(PROGRAMS)) == 5
 
 
 @pytest.mark.slow
@@ -49,7 +49,8 @@ def test_a_reader_of_the_readme_with_servers_gets_what_it_shows(
 ) -> None:
     folder = tmp_path / "empty"
     (folder / "data/plays/raw").mkdir(parents=True)
-    (folder / "data/plays/raw/monday.csv").write_text("So What,545\nSo What,12\n")
+    plays = "play_id,song,seconds\n1,So What,545\n2,So What,12\n3,So What,561\n4,Naima,263\n"
+    (folder / "data/plays/raw/monday.csv").write_text(plays)
     own = uuid.uuid4().hex[:12]
     page = substituted(
         only_files(without_targets().replace(ON_SERVERS, "")) + ON_SERVERS,
@@ -61,7 +62,7 @@ def test_a_reader_of_the_readme_with_servers_gets_what_it_shows(
             "--http 8080": f"--http {free_ports(1)[0]}",
             "songs": f"songs{own}",
             "clean_plays": f"clean_plays{own}",
-            '"name": "plays"': f'"name": "plays{own}"',
+            '    "plays",': f'    "plays{own}",',
             "submit plays": f"submit plays{own}",
             "workflow plays:": f"workflow plays{own}:",
         },

@@ -1,4 +1,4 @@
-"""`make docs`: the site builds without a warning, loads nothing from elsewhere, and an error in a page stops it."""
+"""`make docs`: the site builds without a warning, has every public name and no foreign host; an error in a page stops it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import perago
+import perago.testing
+import perago.workflow
 from tests.support.docs.pages import ROOT
 
 pytestmark = pytest.mark.slow
+PUBLIC = (perago, perago.testing, perago.workflow)
 SOURCES = (
     "README.md",
     "ARCHITECTURE.md",
@@ -44,6 +48,8 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
         str(page.relative_to(tmp_path / "site")): page.read_text() for page in tmp_path.glob("site/**/*.html")
     }
     assert {"index.html", "docs/index.html", "docs/quick-start.html", "README.html"} <= set(pages)
+    public = [f"{module.__name__}.{name}" for module in PUBLIC for name in module.__all__]
+    assert [name for name in public if f'id="{name}"' not in pages["docs/api.html"]] == []
     loaded = re.compile(
         r'<(?:script|img|link|iframe)[^>]*?(?:src|href)="((?:https?:)?//[^"]*)"|@import|url\(["\']?http'
     )
@@ -59,12 +65,19 @@ def test_the_site_has_the_pages_in_the_order_of_the_index(tmp_path: Path) -> Non
         "why.md",
         "quick-start.md",
         "workflows.md",
+        "transactions.md",
         "spark-tasks.md",
         "testing-tasks.md",
+        "secrets.md",
+        "two-teams.md",
         "production.md",
         "settings.md",
+        "notifications.md",
+        "storage.md",
+        "reading-tables.md",
         "troubleshooting.md",
         "failure-matrix.md",
+        "spark-cluster.md",
         "scaling.md",
         "publication.md",
         "decisions/README.md",

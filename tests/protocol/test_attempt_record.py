@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,8 @@ from perago.protocol.attempt_record import (
     MOST_BYTES,
     AttemptRecord,
     CheckRecord,
+    SparkFigures,
+    StageTime,
     parse_record,
     record_line,
 )
@@ -32,6 +35,9 @@ WHOLE = AttemptRecord(
     deleted=2,
     fence="hard",
     worker="w",
+    spark=SparkFigures(
+        jobs=2, stages=3, rows_read=10**12, longest=(StageTime("3 Scan csv", 1.5),), partial=True
+    ),
 )
 
 
@@ -40,6 +46,13 @@ def test_a_record_is_read_back_as_it_was_written() -> None:
 
     assert "\n" not in line
     assert parse_record(line) == WHOLE
+
+
+def test_figures_without_stages_and_a_warning_are_read_back_too() -> None:
+    warned = CheckRecord("post", "require_rows('a')", "0 rows", passed=False, level="warn")
+    record = replace(WHOLE, checks=(warned,), spark=SparkFigures(jobs=1))
+
+    assert parse_record(record_line(record)) == record
 
 
 def test_unknown_values_are_not_written() -> None:
@@ -63,6 +76,16 @@ def test_checks_are_left_out_from_the_end_until_the_line_fits_and_are_counted() 
     assert read.checks[0].label.endswith(" …")
 
 
+def test_names_of_stages_are_cut_and_take_no_room_from_the_rest_of_the_record() -> None:
+    longest = tuple(StageTime("ü" * 10_000, 1.0) for _ in range(3))
+
+    read = parse_record(record_line(AttemptRecord("e1", "COMPLETED", spark=SparkFigures(longest=longest))))
+
+    assert read is not None
+    assert read.spark is not None
+    assert [len(stage.name) for stage in read.spark.longest] == [100, 100, 100]
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -73,6 +96,10 @@ def test_checks_are_left_out_from_the_end_until_the_line_fits_and_are_counted() 
         MARK + '{"v": 2, "execution": "e", "status": "s"}',
         MARK + '{"v": 1, "execution": "e", "status": "s", "of_a_newer": 1}',
         MARK + '{"v": 1, "execution": "e", "status": "s", "checks": [1]}',
+        MARK + '{"v": 1, "execution": "e", "status": "s", "spark": 1}',
+        MARK + '{"v": 1, "execution": "e", "status": "s", "spark": {"jobs": "many"}}',
+        MARK + '{"v": 1, "execution": "e", "status": "s", "spark": {"longest": ["stage"]}}',
+        MARK + '{"v": 1, "execution": "e", "status": "s", "spark": {"of_a_newer": 1}}',
     ],
 )
 def test_a_line_that_is_not_a_record_is_none(line: str) -> None:

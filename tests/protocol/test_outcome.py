@@ -36,6 +36,7 @@ from perago.protocol.outcome import (
     prepare_for_sending,
     result_refused,
     shorten,
+    worker_died,
 )
 from tests.support.docs.sources import parsed
 
@@ -60,6 +61,10 @@ TOLD_BY_THE_WORKER = {
     "executor_died": (
         executor_died("signal SIGKILL", "body"),
         "the executor died with signal SIGKILL at step 'body'",
+    ),
+    "worker_died": (
+        worker_died("host:7"),
+        "the worker host:7 died while it ran this attempt; reported by the next worker on its root",
     ),
     "executors_died": (
         executors_died(3),
@@ -90,6 +95,11 @@ def test_only_a_wrong_input_ends_otherwise_where_it_is_to_be_terminal(error: typ
         assert outcome == Outcome("FAILED_WITH_TERMINAL_ERROR", reason="why")
     else:
         assert outcome == classify(error("why"))
+
+
+def test_a_refusal_that_no_retry_can_change_stays_failed_and_says_that_it_is_final() -> None:
+    assert classify(PublishFenceError("moved", final=True)) == Outcome("FAILED", reason="moved", final=True)
+    assert not classify(PublishFenceError("moved")).final
 
 
 def test_the_docs_show_the_row_of_the_setting() -> None:

@@ -70,8 +70,10 @@ def test_a_head_at_the_input_never_fails_the_preflight(policy: PolicyName) -> No
         ((ACCEPTED, OWN), POLICIES),
         ((OWN, FOREIGN), POLICIES),
         ((OWN, UNSIGNED), POLICIES),
-        ((OWN, OWN), ("replace",)),
-        ((FOREIGN, OWN, OWN), ("replace",)),
+        ((OWN, OWN), ("replace", "replace-signed")),
+        ((FOREIGN, OWN, OWN), ("replace", "replace-signed")),
+        ((UNSIGNED,), ("replace-signed", "supersede", "reuse")),
+        ((FOREIGN, UNSIGNED), ("replace-signed", "supersede", "reuse")),
     ],
 )
 def test_a_permanent_commit_that_changed_the_view_ends_the_attempt(
@@ -81,13 +83,18 @@ def test_a_permanent_commit_that_changed_the_view_ends_the_attempt(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize(
-    "makers", [(FOREIGN,), (UNSIGNED,), (FOREIGN, FOREIGN), (UNSIGNED, FOREIGN), (FOREIGN, OWN)]
-)
+@pytest.mark.parametrize("makers", [(FOREIGN,), (FOREIGN, FOREIGN), (FOREIGN, OWN)])
 def test_a_commit_that_its_own_step_may_still_remove_ends_nothing(
     makers: tuple[dict[str, str], ...], policy: PolicyName
 ) -> None:
     assert reason(branch(*makers), policy) is None
+
+
+@pytest.mark.parametrize("makers", [(UNSIGNED,), (UNSIGNED, FOREIGN), (UNSIGNED, UNSIGNED)])
+def test_an_unsigned_commit_ends_nothing_where_it_may_be_an_abandoned_publication(
+    makers: tuple[dict[str, str], ...],
+) -> None:
+    assert reason(branch(*makers), "replace") is None
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -135,13 +142,18 @@ class TestATaskThatRebases:
         assert "beyond supported publish range" in (self.reason(read_advance("A", own)) or "")
 
     def test_permanent_commits_are_the_newest_that_cannot_be_removed_and_all_below_it(self) -> None:
-        target = branch(FOREIGN, UNSIGNED, ACCEPTED, FOREIGN)
+        target = branch(FOREIGN, FOREIGN, ACCEPTED, FOREIGN)
         assert stays(target) == TargetBranch(target.advance[2], target.advance[2:])
-        assert stays(branch(FOREIGN, UNSIGNED)) is None
+        by_hand = branch(FOREIGN, UNSIGNED, FOREIGN)
+        assert stays(by_hand) == TargetBranch(by_hand.advance[1], by_hand.advance[1:])
+        assert stays(branch(FOREIGN, FOREIGN)) is None
 
 
-def later_heads(target: TargetBranch) -> Iterator[TargetBranch]:
-    """Every branch that relocations, and one more commit by anybody, can make of this one, by the rules of the table."""
+def later_heads(target: TargetBranch, removable: tuple[dict[str, str], ...]) -> Iterator[TargetBranch]:
+    """Every branch that relocations, and one more commit by anybody, can make of this one, by the rules of the table.
+
+    A task that refuses unsigned commits does not count on another task to remove one.
+    """
     makers = [dict(commit.metadata) for commit in target.advance]
     yield branch(*makers)
     for more in MAKERS:
@@ -149,18 +161,19 @@ def later_heads(target: TargetBranch) -> Iterator[TargetBranch]:
     if not makers:
         return
     [top, *below] = makers
-    if top in (FOREIGN, UNSIGNED):
+    if top in removable:
         # A retry of its step (not signed: a replacing attempt that began below it) relocates, to A or to its C.
-        yield from later_heads(branch(*below))
+        yield from later_heads(branch(*below), removable)
         yield from (branch(other, *below) for other in (FOREIGN, ACCEPTED))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_the_preflight_ends_no_attempt_that_a_later_head_could_save(policy: PolicyName, length: int) -> None:
+    removable = (FOREIGN, UNSIGNED) if policies.POLICIES[policy].replaces_unsigned else (FOREIGN,)
     for makers in itertools.product(MAKERS, repeat=length):
         target = branch(*makers)
-        savable = any(may_publish(later, policy) for later in later_heads(target))
+        savable = any(may_publish(later, policy) for later in later_heads(target, removable))
         assert (reason(target, policy) is None) == savable, makers
 
 

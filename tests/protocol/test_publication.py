@@ -13,6 +13,7 @@ from perago.errors import PublishFenceError
 from perago.protocol import policies
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import INPUT_REF, KEY
+from perago.protocol.outcome import shorten
 from perago.protocol.policies import PolicyName
 from perago.protocol.publication import (
     ELSEWHERE,
@@ -26,9 +27,9 @@ from perago.protocol.publication import (
     Workspace,
     build_workspace_publication_plan,
     head_state,
-    made_by,
     read_advance,
 )
+from perago.protocol.refusal import BODY_NOT_RUN, DETAILS, USELESS, describe_unsigned, made_by, with_note
 from perago.protocol.view import View
 
 ATTEMPT = Attempt("wf", "task-2", "clean", "clean_events", retry_count=1, seq=1, iteration=0)
@@ -57,6 +58,7 @@ ROWS: dict[HeadState, TargetBranch] = {
     "at-input": TargetBranch(Commit("A", ("Z",))),
     "own-child": child(OWN),
     "unsigned-child": child(UNSIGNED),
+    "unsigned-kept": child(UNSIGNED, dirty=True),
     "foreign-child": child(FOREIGN),
     "own-range": chain(OWN, OWN),
     "gated-child": TargetBranch(
@@ -77,13 +79,21 @@ POLICIES = tuple(policies.POLICIES)
     ("state", "policy", "changed"), list(itertools.product(TABLE, POLICIES, (True, False)))
 )
 def test_every_row_is_decided_as_the_table_says(state: HeadState, policy: PolicyName, changed: bool) -> None:
-    if state in ("gated-child", "dirty-child") and policy != "replace":
+    found = policies.POLICIES[policy]
+    if state == "unsigned-child" and policy == "replace-signed":
+        assert head_state(ATTEMPT, "A", ROWS[state], policy) == "unsigned-kept"
+        return
+    if state == "unsigned-kept" and policy != "replace-signed":
+        expected = "dirty-child" if found.relocates else "unsigned-child"
+        assert head_state(ATTEMPT, "A", ROWS[state], policy) == expected
+        return
+    if state in ("gated-child", "dirty-child") and not found.relocates:
         # These policies never move a branch back, so it does not matter whether it is dirty or gated.
         assert head_state(ATTEMPT, "A", ROWS[state], policy) == "own-child"
         return
     target = ROWS[state]
     assert head_state(ATTEMPT, "A", target, policy) == state
-    step = TABLE[state]["replace" if policy == "replace" else "supersede"][0 if changed else 1]
+    step = TABLE[state][found.column][0 if changed else 1]
     if step == "refuse":
         with pytest.raises(PublishFenceError):
             build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=changed, policy=policy)
@@ -106,12 +116,12 @@ def test_a_change_of_the_view_is_refused_with_the_commit_and_the_path(
     with pytest.raises(PublishFenceError) as refused:
         build_workspace_publication_plan(ATTEMPT, WORKSPACE, target, changed=True, policy=policy)
     made = target.advance[-1]
-    for part in (
-        f"{made.id} changed 'events/plays/a.csv', which this task sees ({made_by(made)})",
-        "input ref A",
-        "Start a new workflow",
-    ):
-        assert part in str(refused.value)
+    cause, _, details = str(refused.value).partition(DETAILS)
+    assert "changed 'events/plays/a.csv' (this task sees it) on branch 'main' of 'songs'" in cause
+    assert f"(commit {made.id})" in cause
+    assert "Start a new workflow" in cause
+    assert f"{made.id} changed 'events/plays/a.csv'; " in details
+    assert f"input ref A, head {target.head.id} ({made_by(target.head)})" in details
 
 
 def test_own_commits_alone_are_no_commits_of_others() -> None:
@@ -242,3 +252,96 @@ def test_a_workspace_without_a_declared_view_is_seen_whole() -> None:
     assert WORKSPACE.view == View("events/")
     narrow = View("events/", reads=("plays",))
     assert replace(WORKSPACE, declared_view=narrow).view == narrow
+
+
+LONG = Attempt(
+    "5f51f7fe-da9e-4f98-a2ee-bfa7d91cc03f",
+    "d693292b-e95e-4832-a8c6-35af04fe7ba7",
+    "clean_the_plays_of_a_day",
+    "clean",
+    retry_count=1,
+    seq=1,
+    iteration=0,
+)
+SONGS = Workspace("songs-of-the-whole-year", "main", "a" * 64, "events/")
+
+
+def moved_by_hand(metadata: dict[str, str], message: str = "") -> TargetBranch:
+    head = Commit("b" * 64, (SONGS.ref,), message, metadata, 1_800_000_000.0, "alice@example.com")
+    return TargetBranch(head, (head,))
+
+
+MOVES = {
+    "a step of this workflow": moved_by_hand(
+        {KEY: f"{LONG.workflow_instance_id}/summarize_the_plays_of_a_day"}
+    ),
+    "the same step of another run": moved_by_hand(
+        {KEY: "92ccbef6-2747-46e8-b0ce-2b195860468c/clean_the_plays_of_a_day", INPUT_REF: SONGS.ref}
+    ),
+    "a step of another workflow": moved_by_hand({KEY: "92ccbef6-2747-46e8-b0ce-2b195860468c/load_the_plays"}),
+    "a command of Perago": moved_by_hand({KEY: "perago-put"}, "put 12 files"),
+    "a person": moved_by_hand({}, "correct the title of a song\n\nIt was wrong."),
+}
+
+
+def refused_by(target: TargetBranch) -> str:
+    with pytest.raises(PublishFenceError) as refused:
+        build_workspace_publication_plan(LONG, SONGS, target, changed=True, policy="replace-signed")
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("who", "begins"),
+    [
+        ("a step of this workflow", "step 'summarize_the_plays_of_a_day' of this same workflow moved"),
+        (
+            "the same step of another run",
+            "step 'clean_the_plays_of_a_day' of workflow 92ccbef6-2747-46e8-b0ce-2b195860468c moved",
+        ),
+        (
+            "a step of another workflow",
+            "step 'load_the_plays' of workflow 92ccbef6-2747-46e8-b0ce-2b195860468c moved",
+        ),
+        ("a command of Perago", "`perago put` moved"),
+        ("a person", "'alice@example.com', not a Perago task, moved"),
+    ],
+)
+def test_a_reason_begins_with_who_moved_the_branch_and_when(who: str, begins: str) -> None:
+    where = f"branch 'main' of 'songs-of-the-whole-year' at 2027-01-15 08:00:00 UTC (commit {'b' * 12})"
+    assert refused_by(MOVES[who]).startswith(f"{begins} {where}")
+
+
+def test_the_message_of_a_commit_that_no_step_signed_is_quoted_up_to_its_first_line() -> None:
+    assert ", with the message 'correct the title of a song'." in refused_by(MOVES["a person"])
+    assert ", with the message 'put 12 files'." in refused_by(MOVES["a command of Perago"])
+    assert f"{'x' * 79}…'." in refused_by(moved_by_hand({}, "x" * 100))
+    assert "with the message" not in refused_by(moved_by_hand({}))
+
+
+def test_an_unsigned_commit_is_described_by_all_that_is_known_of_it() -> None:
+    assert describe_unsigned(MOVES["a person"].head) == (
+        f"{'b' * 12} by 'alice@example.com', made at 2027-01-15 08:00:00 UTC, with the message "
+        "'correct the title of a song'"
+    )
+    for created in (0.0, 1e30, -1e30):
+        commit = Commit("c" * 64, (), created=created)
+        assert describe_unsigned(commit) == f"{'c' * 12}, made at an unknown time"
+
+
+@pytest.mark.parametrize("who", MOVES)
+@pytest.mark.parametrize("note", ["", BODY_NOT_RUN, USELESS])
+def test_conductors_limit_cuts_only_the_details(who: str, note: str) -> None:
+    reason = refused_by(MOVES[who])
+    main, _, details = (with_note(reason, note) if note else reason).partition(DETAILS)
+    assert f"input ref {SONGS.ref}, head {'b' * 64}" in details
+    assert len(main) <= 500
+    kept = shorten(with_note(reason, note) if note else reason, 500)
+    assert kept.startswith(main)
+    assert len(kept) <= 500
+
+
+def test_a_reason_whose_main_part_alone_is_too_long_is_cut_in_its_middle() -> None:
+    kept = shorten(f"{'who ' * 100}{'and how ' * 100}end.{DETAILS}never", 500)
+    assert kept.startswith("who who")
+    assert kept.endswith("end.")
+    assert len(kept) <= 500

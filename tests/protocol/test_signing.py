@@ -10,13 +10,16 @@ from perago.protocol.attempt import Attempt
 from perago.protocol.publication import Commit, StagedWorkspace, Workspace
 from perago.protocol.signing import (
     MAX_RECORDED_RESULT,
+    Maker,
     Signature,
+    author_of,
     base_of,
     encode_result,
     input_digest,
     is_by_attempt,
     is_in_place,
     is_publication_of,
+    maker_of,
     recorded_result,
     recorded_result_anywhere,
 )
@@ -195,3 +198,39 @@ def test_a_commit_is_by_this_attempt_if_task_id_and_scheduled_time_are_the_same(
     assert not is_by_attempt(published(), rerun)
     of_an_old_version = Commit("H", ("A",), metadata={"perago.task_id": "task-1"})
     assert is_by_attempt(of_an_old_version, rerun)
+
+
+def test_a_commit_names_the_attempt_that_made_it() -> None:
+    said = SIGNATURE.publication(STAGED, expected_head="A", supersedes="", fence="hard")
+    made = Commit("H", ("A",), metadata=said)
+
+    assert maker_of(made) == Maker("wf", "clean", "task-1", 1, "A")
+    assert author_of(made) == "step clean of workflow wf"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "committer", "author"),
+    [
+        ({"perago.logical_task_key": "perago-merge"}, "ana", "perago merge"),
+        ({"perago.logical_task_key": "wf/clean"}, "", "not signed"),
+        ({"perago.logical_task_key": "other"}, "ana", "ana"),
+        ({}, "ana", "ana"),
+        ({}, "", "not signed"),
+    ],
+)
+def test_a_commit_without_an_attempt_names_its_command_or_its_user(
+    metadata: dict[str, str], committer: str, author: str
+) -> None:
+    made = replace(Commit("H", ("A",)), metadata=metadata, committer=committer)
+
+    assert maker_of(made) is None
+    assert author_of(made) == author
+
+
+def test_a_retry_count_that_is_no_number_counts_as_the_first_try() -> None:
+    said = {"perago.logical_task_key": "wf/clean", "perago.task_id": "t", "perago.retry_count": "x"}
+
+    found = maker_of(replace(Commit("H", ("A",)), metadata=said))
+
+    assert found is not None
+    assert found.retry_count == 0

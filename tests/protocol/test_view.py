@@ -174,3 +174,17 @@ def test_roots_are_told_as_their_author_wrote_them() -> None:
     assert view.describe_roots(view.write_roots) == "a/c, b"
     assert view.describe_roots(view.roots) == "/data"
     assert View("").describe_roots(View("").roots) == "/"
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("days", True),
+        ("days/day=1", True),
+        ("days/day=1/part-0", True),
+        ("days/day=2", False),
+        ("day", False),
+    ],
+)
+def test_a_part_of_a_path_may_be_changed_if_something_below_it_may(path: str, part: bool) -> None:
+    assert View("data/", reads=("days",), writes=("days/day=1",)).may_write_in(path) is part

@@ -26,7 +26,7 @@ from tests.support.worlds.histories import close_world
 from tests.support.worlds.world import World, change_nothing, make_task, published_ref, write_result
 
 DIED = 86
-POLICIES = ["replace", "supersede", "reuse"]
+POLICIES = ["replace", "replace-signed", "supersede", "reuse"]
 
 
 class Countdown:
@@ -42,7 +42,12 @@ class Countdown:
         self.calls.append(name)
         if number == self._at and self._when == "before":
             os._exit(DIED)
-        answer = call(*arguments)
+        try:
+            answer = call(*arguments)
+        except Exception:
+            if number == self._at:
+                os._exit(DIED)
+            raise
         if number == self._at:
             # An iterator has only been made so far: the call is over when it has been read.
             list(answer) if isinstance(answer, Iterator) else None

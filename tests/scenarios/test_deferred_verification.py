@@ -167,7 +167,7 @@ class TestWithoutAVerdict:
         left = Verdict("data/input.txt", gate=threading.Event())
         settled = world.execute(definition, world.poll(definition), lake=DeferringLake(world.lake, left))
 
-        assert "the body was not run" in (settled.outcome.reason or "")
+        assert "The body was not run" in (settled.outcome.reason or "")
         assert (left.verified, left.drops) == (False, 1)
         assert world.workdirs() == []
 

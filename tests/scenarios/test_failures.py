@@ -13,7 +13,7 @@ from pydantic import BaseModel, field_validator
 from perago import TaskFailed, TaskInputError, TaskTerminalError, WorkspaceSpec, require_file, task
 from perago.errors import LakeError, LakeForbidden, LakeNotFound, LakeUnauthenticated, LakeUnavailable
 from tests.support.faults.ports import refusing
-from tests.support.worlds.world import Made, World, fails, make_task, write_result
+from tests.support.worlds.world import Made, Params, World, fails, make_task, write_result
 
 # --- input ---------------------------------------------------------------------------------------------------
 
@@ -367,3 +367,14 @@ def test_a_full_disk_under_a_body_is_the_workers_own_reason(world: World) -> Non
     settled = world.run(make_task(fill_the_disk))
 
     assert (settled.outcome.status, settled.worker_fault) == ("FAILED", "disk")
+
+
+def test_a_path_in_an_error_is_one_of_the_workspace_because_the_workdir_is_gone(world: World) -> None:
+    def body(workspace: Path, params: Params) -> Made:
+        (workspace / "raw" / "plays.csv").read_text()
+        raise AssertionError
+
+    settled = world.run(make_task(body))
+
+    assert "No such file or directory: 'raw/plays.csv'" in (settled.outcome.reason or "")
+    assert settled.seen.trace[-1].endswith("No such file or directory: 'raw/plays.csv'")

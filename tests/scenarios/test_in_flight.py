@@ -206,7 +206,7 @@ def stale_and_twins(folder: Path, chosen: Case) -> Iterator[History]:
 
 def _policy(definition: TaskDefinition) -> str:
     assert definition.workspace is not None
-    return definition.workspace.on_abandoned
+    return definition.workspace.policy.name
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from tests.support.worlds.world import World, abandon, change_nothing, make_task
 
 FOR_EVER = 1000
 TRIES = Options().tries
-POLICIES = ["replace", "supersede", "reuse"]
+POLICIES = ["replace", "replace-signed", "supersede", "reuse"]
 BRANCH = r"POST .*/branches$"
 MERGE = r"POST .*/refs/perago-staging-[^/]+/merge/main"
 PARENT = r"GET .*/refs/[0-9a-f]{64}/commits"

@@ -18,7 +18,7 @@ from tests.support.faults.proxy import Fault, fault_proxy
 from tests.support.worlds.lakefs_world import a_world, action_runs, fence, merge_by_hand, opened
 from tests.support.worlds.world import World, abandon, change_nothing, make_task, published_ref, write_result
 
-POLICIES = ["replace", "supersede", "reuse"]
+POLICIES = ["replace", "replace-signed", "supersede", "reuse"]
 FILES = {"data/by-someone-else.txt": "x"}
 Move = Callable[[World], str]
 
@@ -73,6 +73,17 @@ class TestBeforeTheHeadIsRead:
         assert world.replaced() == [theirs]
         assert "data/by-someone-else.txt" not in world.files()
         assert world.files(theirs)["data/by-someone-else.txt"] == "x"
+
+    def test_with_unsigned_refuse_the_commit_stays_and_its_committer_is_named(
+        self, world: World, someone_else: Move
+    ) -> None:
+        definition = make_task(unsigned="refuse")
+        world.start(definition)
+        assignment, theirs = world.poll(definition), someone_else(world)
+        reason = refused(world, world.execute(definition, assignment), theirs)
+        assert reason.startswith(f"{world.head().committer!r}, not a Perago task, moved branch 'main' of ")
+        assert world.head().committer
+        assert (world.replaced(), world.files()["data/by-someone-else.txt"]) == ([], "x")
 
     def test_under_replace_a_head_that_names_another_task_stays(self, world: World) -> None:
         definition = make_task(on_abandoned="replace")

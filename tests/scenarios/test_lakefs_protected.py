@@ -39,7 +39,7 @@ def one_workflow_at_a_time(world: World) -> Iterator[None]:
     yield
     for run in world.orchestrator.workflows(100):
         if run.status == "RUNNING":
-            world.orchestrator.terminate(run.id, "the test is over")
+            world.orchestrator.terminate_workflow(run.id, "the test is over")
 
 
 def write(text: str) -> Any:

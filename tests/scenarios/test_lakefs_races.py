@@ -151,4 +151,4 @@ def drain(world: World) -> None:
     """End whatever is still queued, so that the next round polls only its own."""
     for run in world.orchestrator.workflows(100):
         if run.status == "RUNNING":
-            world.orchestrator.terminate(run.id, "the round is over")
+            world.orchestrator.terminate_workflow(run.id, "the round is over")

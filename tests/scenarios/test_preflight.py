@@ -13,11 +13,12 @@ from perago.declare.taskdef import build_taskdef
 from perago.errors import LakeForbidden, LakeUnavailable
 from perago.orchestrator.base import Assignment
 from perago.protocol.names import claim_branch_name
+from perago.protocol.refusal import BODY_NOT_RUN, USELESS
 from perago.runtime.execution_result import ExecutionResult
 from tests.support.faults.ports import Wrapped, before, recording, refusing
 from tests.support.worlds.world import World, change_nothing, make_task, published_ref, write_result
 
-POLICIES = ["replace", "supersede", "reuse"]
+POLICIES = ["replace", "replace-signed", "supersede", "reuse"]
 
 
 class Counted:
@@ -86,8 +87,13 @@ class TestTwoStepsOfOneWorkflow:
         made = published_ref(world.execute(definition, left))
         reason = refused(world, world.execute(definition, right), made)
         assert body.runs == 1
-        assert reason.startswith("the body was not run")
-        for part in ("'left' of this same workflow", "side by side", "${left.output.workspace}"):
+        assert reason.startswith("step 'left' of this same workflow moved branch 'main' of ")
+        for part in (
+            BODY_NOT_RUN,
+            "'left' of this same workflow",
+            "side by side",
+            "${left.output.workspace}",
+        ):
             assert part in reason
 
     @pytest.mark.parametrize("call", ["create_branch", "merge"])
@@ -144,6 +150,47 @@ class TestAnotherWorkflow:
         )
         settled = world.execute(make_task(undo, on_abandoned=policy), world.poll(ours))
         assert (published_ref(settled), undo.runs, world.head().id) == (a, 1, a)
+
+
+class TestACommitMadeByHand:
+    """Only `replace` may take it for an abandoned publication, so for all others the body would run in vain."""
+
+    @pytest.mark.parametrize("policy", POLICIES)
+    def test_ends_the_attempt_before_its_body_unless_it_may_be_replaced(
+        self, world: World, policy: str
+    ) -> None:
+        body = Counted()
+        definition, a = make_task(body, on_abandoned=policy), world.head().id
+        by_hand = world.commit({"data/by-hand.txt": "x"})
+        settled = world.run(definition, ref=a)
+        if policy == "replace":
+            assert (body.runs, world.replaced()) == (1, [by_hand])
+            published_ref(settled)
+            return
+        assert BODY_NOT_RUN in refused(world, settled, by_hand)
+        assert (body.runs, world.replaced()) == (0, [])
+
+    def test_a_later_head_may_still_save_an_attempt_that_a_running_step_refused(self, world: World) -> None:
+        """The retry of that step may take the commit away, so retrying is not useless."""
+        theirs, ours = make_task(), make_task(unsigned="refuse")
+        a = world.head().id
+        world.start(theirs)
+        lost = world.poll(theirs)
+        orchestrator = refusing(world.orchestrator, "complete", error=RuntimeError("the worker dies here"))
+        with pytest.raises(RuntimeError, match="dies here"):
+            world.execute(theirs, lost, orchestrator=orchestrator)
+        settled = world.run(ours, ref=a)
+        assert (settled.outcome.status, settled.outcome.final) == ("FAILED", False)
+        assert "useless" not in (settled.outcome.reason or "")
+
+    def test_a_refusal_after_the_body_says_it_too(self, world: World) -> None:
+        definition = make_task(unsigned="refuse")
+        world.start(definition)
+        assignment = world.poll(definition)
+        lake = before(world.lake, "create_branch", lambda: world.commit({"data/by-hand.txt": "x"}))
+        settled = world.execute(definition, assignment, lake=lake)
+        assert settled.outcome.final
+        assert USELESS in (settled.outcome.reason or "")
 
 
 class TestTheBranch:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import re
+
 import pytest
 
+from perago.protocol.names import replaced_tag_name
+from perago.protocol.refusal import BODY_NOT_RUN, DETAILS
+from perago.runtime.branch_changes import plan_restore, restore, stage_merge
+from perago.runtime.branch_commit import MERGE, RESTORE, BranchCommit, CommandKind
 from tests.support.faults.ports import recording, refusing
 from tests.support.worlds.world import (
+    Body,
     World,
     abandon,
     change_nothing,
@@ -15,7 +23,7 @@ from tests.support.worlds.world import (
     write_result,
 )
 
-POLICIES = ["replace", "supersede", "reuse"]
+POLICIES = ["replace", "replace-signed", "supersede", "reuse"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -191,7 +199,66 @@ def test_an_unsigned_direct_child_is_replaced_and_tagged_under_replace(world: Wo
     assert world.replaced() == [h]
 
 
-@pytest.mark.parametrize("policy", ["supersede", "reuse"])
+@pytest.mark.parametrize("body", [write_result, change_nothing])
+def test_a_replaced_commit_that_no_task_signed_is_told_with_its_tag(
+    world: World, body: Body, caplog: pytest.LogCaptureFixture
+) -> None:
+    definition = make_task(body)
+    world.start(definition)
+    assignment = world.poll(definition)
+    h = world.commit({"data/by-hand.txt": "x"}, message="correct a typo")
+    seen = world.execute(definition, assignment).seen
+    tag = replaced_tag_name(assignment.attempt, h)
+    assert seen.replaced_unsigned == tag
+    [warned] = [record for record in caplog.records if record.levelno == logging.WARNING]
+    for part in (
+        h[:12],
+        "'correct a typo'",
+        tag,
+        'unsigned="refuse"',
+        f"branch 'main' of '{world.repository}'",
+    ):
+        assert part in warned.getMessage()
+
+
+def test_a_replaced_publication_of_the_same_step_is_not_told_as_somebody_elses(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    definition = make_task()
+    world.start(definition)
+    abandon(world, definition)
+    caplog.clear()
+    seen = world.execute(definition, world.retry(definition)).seen
+    assert (seen.replaced_unsigned, len(world.replaced())) == ("", 1)
+    assert [record for record in caplog.records if "no Perago task" in record.getMessage()] == []
+
+
+def test_with_unsigned_refuse_the_commit_stays_and_the_reason_names_it(world: World) -> None:
+    definition = make_task(on_abandoned="replace", unsigned="refuse")
+    world.start(definition)
+    assignment = world.poll(definition)
+    h = world.commit({"data/by-hand.txt": "x"}, message="correct a typo")
+    settled = world.execute(definition, assignment)
+    reason = settled.outcome.reason or ""
+    assert (settled.outcome.status, settled.refused, settled.outcome.final) == ("FAILED", True, True)
+    # Only lakeFS knows who made the commit.
+    assert re.match(r"('admin'|somebody|'.+'), not a Perago task, moved branch 'main' of ", reason)
+    main, _, details = reason.partition(DETAILS)
+    for part in (h[:12], "'correct a typo'", "Start a new workflow from the current head", BODY_NOT_RUN):
+        assert part in main
+    assert f"head {h}" in details
+    assert (world.head().id, world.replaced(), world.leftovers()) == (h, [], [])
+
+
+def test_with_unsigned_refuse_an_abandoned_publication_of_the_step_is_still_replaced(world: World) -> None:
+    definition, a = make_task(on_abandoned="replace", unsigned="refuse"), world.head().id
+    world.start(definition)
+    h = abandon(world, definition)
+    c = published_ref(world.execute(definition, world.retry(definition)))
+    assert (world.history()[:2], world.replaced()) == ([c, a], [h])
+
+
+@pytest.mark.parametrize("policy", ["replace-signed", "supersede", "reuse"])
 def test_someone_elses_commit_stays_under_supersede_and_reuse(world: World, policy: str) -> None:
     definition = make_task(on_abandoned=policy)
     world.start(definition)
@@ -213,6 +280,34 @@ def test_a_head_signed_by_another_task_is_never_covered(world: World, policy: st
     assert settled.outcome.status == "FAILED"
     assert "other-workflow/step" in (settled.outcome.reason or "")
     assert world.head().id == h
+    assert world.leftovers() == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", [MERGE, RESTORE])
+def test_a_merge_or_a_restore_by_command_is_never_covered(
+    world: World, policy: str, kind: CommandKind
+) -> None:
+    definition = make_task(on_abandoned=policy)
+    old = world.head().id
+    world.lake.create_branch(world.repository, "dev", "main")
+    world.put({"data/x": "dev"}, branch="dev")
+    world.lake.commit(world.repository, "dev", "dev", {})
+    world.commit({"data/input.txt": "newer"})
+    world.start(definition)
+    assignment = world.poll(definition)
+    names = iter([f"perago-put-1700000000-00000000000{number}" for number in range(2)])
+    commit = BranchCommit(world.lake, kind, world.repository, "main", "auto", names)
+    if kind is MERGE:
+        with stage_merge(commit, "dev", None) as staged:
+            h = staged.publish()
+    else:
+        h = restore(commit, plan_restore(world.lake, world.repository, "main", old, []), "restore")
+    settled = world.execute(definition, assignment)
+    assert settled.outcome.status == "FAILED"
+    assert kind.key in (settled.outcome.reason or "")
+    assert world.head().id == h
+    assert world.replaced() == []
     assert world.leftovers() == []
 
 

@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeError
 from perago.orchestrator.base import Assignment
+from perago.protocol.policies import POLICIES, PolicyName
 from tests.support.faults.gates import Gated, Grant
 from tests.support.worlds.histories import close_world, copied_world, fresh_world
 from tests.support.worlds.world import Made, make_task
@@ -44,7 +45,7 @@ CRITICAL = [
 class History(RuleBasedStateMachine):
     """A workflow step with up to three executions at once."""
 
-    policy = "replace"
+    policy: PolicyName = "replace"
     others_write = False
     begun: Path
     """The world that every history of a test begins in, closed."""
@@ -131,6 +132,11 @@ class History(RuleBasedStateMachine):
             assert set(self.heads) <= kept
 
     @invariant()
+    def a_commit_made_by_hand_stays_on_the_branch_unless_the_policy_may_replace_it(self) -> None:
+        if hasattr(self, "world") and not POLICIES[self.policy].replaces_unsigned:
+            assert set(self.foreign) <= set(self.world.history())
+
+    @invariant()
     def what_was_accepted_is_on_the_branch(self) -> None:
         if not hasattr(self, "world"):
             return
@@ -195,12 +201,12 @@ class History(RuleBasedStateMachine):
             self.heads.append(head)
 
 
-def _machine(policy: str, *, others_write: bool, begun: Path) -> type[History]:
+def _machine(policy: PolicyName, *, others_write: bool, begun: Path) -> type[History]:
     name = f"{policy}_{'with_others' if others_write else 'alone'}"
     return type(name, (History,), {"policy": policy, "others_write": others_write, "begun": begun})
 
 
-CASES = [(policy, others) for policy in ("replace", "supersede", "reuse") for others in (False, True)]
+CASES = [(policy, others) for policy in POLICIES for others in (False, True)]
 
 
 @pytest.fixture
@@ -212,7 +218,7 @@ def begun(tmp_path: Path) -> Path:
     return folder
 
 
-def _run(policy: str, others_write: bool, begun: Path, examples: int) -> None:
+def _run(policy: PolicyName, others_write: bool, begun: Path, examples: int) -> None:
     case = _machine(policy, others_write=others_write, begun=begun).TestCase
     case.settings = settings(
         max_examples=examples,
@@ -226,11 +232,13 @@ def _run(policy: str, others_write: bool, begun: Path, examples: int) -> None:
 
 @pytest.mark.parametrize(("policy", "others_write"), CASES)
 @pytest.mark.slow
-def test_a_few_random_histories_keep_the_promises(begun: Path, policy: str, others_write: bool) -> None:
+def test_a_few_random_histories_keep_the_promises(
+    begun: Path, policy: PolicyName, others_write: bool
+) -> None:
     _run(policy, others_write, begun, 5)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("policy", "others_write"), CASES)
-def test_many_random_histories_keep_the_promises(begun: Path, policy: str, others_write: bool) -> None:
+def test_many_random_histories_keep_the_promises(begun: Path, policy: PolicyName, others_write: bool) -> None:
     _run(policy, others_write, begun, 40)

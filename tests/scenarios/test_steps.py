@@ -15,7 +15,7 @@ from perago.protocol.steps import (
     DOWNLOAD,
     HAND_OVER,
     INPUT,
-    ORDER,
+    PLAIN_ORDER,
     POST_CHECKS,
     PRE_CHECKS,
     RESULT,
@@ -62,14 +62,14 @@ def test_an_attempt_that_publishes_takes_every_step_in_the_order_of_the_table(wo
     world.start(definition)
 
     # The input is read before the workspace in it is resolved.
-    assert steps_of(world, definition) == [INPUT, *ORDER]
+    assert steps_of(world, definition) == [INPUT, *PLAIN_ORDER]
 
 
 def test_an_attempt_without_a_change_takes_the_same_steps(world: World) -> None:
     definition = make_task(change_nothing)
     world.start(definition)
 
-    assert steps_of(world, definition) == [INPUT, *ORDER]
+    assert steps_of(world, definition) == [INPUT, *PLAIN_ORDER]
 
 
 def test_a_read_only_attempt_takes_no_step_that_writes_to_the_lake(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.faults.ports import before, recording
 from tests.support.worlds.world import World, change_nothing, make_task, published_ref
 
-POLICIES = ["replace", "supersede", "reuse"]
+POLICIES = ["replace", "replace-signed", "supersede", "reuse"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

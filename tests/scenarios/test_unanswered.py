@@ -11,7 +11,7 @@ from perago.protocol.names import claim_branch_name
 from tests.support.faults.ports import Wrapped, after, before, refusing
 from tests.support.worlds.world import World, abandon, change_nothing, make_task, published_ref, write_result
 
-POLICIES = ["replace", "supersede", "reuse"]
+POLICIES = ["replace", "replace-signed", "supersede", "reuse"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -11,7 +11,7 @@ import pytest
 
 from perago.settings import load_settings
 from perago.spark.appcds import archive_file, quick_options, use_options
-from perago.spark.s3a import S3A_PACKAGES
+from perago.spark.s3a import s3a_packages
 from perago.spark.session import Sessions
 from tests.conftest import LakefsServer
 from tests.contract.lakes import LAKES
@@ -30,13 +30,17 @@ os.environ.setdefault("PERAGO_SPARK_SESSION", "quick")
 @pytest.fixture(scope="session")
 def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
     """The process's one session; it can reach lakeFS where the servers are up."""
+    root = tmp_path_factory.mktemp("spark-root")
     environ = {
         "PERAGO_SPARK_MASTER": "local[2]",
+        "PERAGO_SPARK_EVENT_LOG": str(root / "events"),
+        "PERAGO_SPARK_UI": "1",
         "PERAGO_SPARK_SESSION": "quick",
         "PERAGO_SPARK_CONF": as_setting(FEW_ROWS),
     }
-    settings = load_settings(environ, root=tmp_path_factory.mktemp("spark-root"))
-    made = Sessions(settings, S3A_PACKAGES) if os.environ.get(LAKEFS) else Sessions(settings)
+    settings = load_settings(environ, root=root)
+    packages = s3a_packages(os.environ) if os.environ.get(LAKEFS) else None
+    made = Sessions(settings, packages, app="perago of the tests")
     made.get()
     return made
 

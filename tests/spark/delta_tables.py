@@ -18,7 +18,7 @@ from pydantic import BaseModel
 
 from perago import GuardrailViolation, SparkWorkspace, TaskFailed, require_rows, require_unique
 from perago.settings import load_settings
-from perago.spark.s3a import S3A_PACKAGES
+from perago.spark.s3a import s3a_packages
 from perago.spark.session import Sessions
 from realservers.delta import delta_jar
 from tests.contract.lakes import LAKES
@@ -62,7 +62,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Sessions:
         "PERAGO_SPARK_CONF": as_setting(conf),
     }
     settings = load_settings(environ, root=tmp_path_factory.mktemp("spark-root"))
-    return Sessions(settings, S3A_PACKAGES) if os.environ.get(LAKEFS) else Sessions(settings)
+    return Sessions(settings, s3a_packages(os.environ)) if os.environ.get(LAKEFS) else Sessions(settings)
 
 
 def on(*names: str) -> pytest.MarkDecorator:

@@ -123,15 +123,17 @@ def test_settings_of_a_failed_try_do_not_change_what_its_retry_computes(local_wo
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "named"),
     [
-        "df.write.saveAsTable('lost')",
-        "sql('CREATE TABLE lost AS SELECT 1')",
-        "sql('CREATE TABLE lost (n INT)')",
+        ("df.write.saveAsTable('lost')", "lost"),
+        ("sql('CREATE TABLE lost AS SELECT 1')", "lost"),
+        ("sql('CREATE TABLE lost (n INT)')", "lost"),
+        ("sql('CREATE DATABASE mine')", "database mine"),
+        ("[sql('CREATE SCHEMA mine'), df.write.saveAsTable('mine.lost')]", "database mine, mine.lost"),
     ],
 )
-def test_a_table_in_sparks_own_catalog_fails_by_name_because_it_would_be_lost(
-    local_world: SparkWorld, statement: str
+def test_what_is_left_in_sparks_own_catalog_fails_by_name_because_it_would_be_lost(
+    local_world: SparkWorld, statement: str, named: str
 ) -> None:
     def body(workspace: SparkWorkspace, params: Params) -> Made:
         eval(statement, {"df": workspace.spark.range(3), "sql": workspace.spark.sql})
@@ -139,8 +141,19 @@ def test_a_table_in_sparks_own_catalog_fails_by_name_because_it_would_be_lost(
 
     for _ in range(2):
         reason = failed(local_world.run(local_world.task(body)))
-        assert reason.startswith("the task created lost in Spark's own catalog")
+        assert reason.startswith(f"the task created {named} in Spark's own catalog")
         assert "workspace.write" in reason
+
+
+def test_sparks_catalog_may_be_the_first_to_open_the_staging_branch(direct_world: SparkWorld) -> None:
+    def database(workspace: SparkWorkspace, params: Params) -> Made:
+        workspace.spark.sql(f"CREATE DATABASE there LOCATION '{workspace.uri('there')}'")
+        workspace.spark.sql("DROP DATABASE there")
+        workspace.write(workspace.spark.range(1), "table")
+        return Made(said="")
+
+    # The catalog's configuration has no keys, and Hadoop keeps what is opened first for every later attempt.
+    published_ref(direct_world.run(direct_world.task(database)))
 
 
 def test_a_table_of_the_catalog_whose_files_are_in_the_workspace_is_published(
@@ -152,6 +165,8 @@ def test_a_table_of_the_catalog_whose_files_are_in_the_workspace_is_published(
             f"CREATE TABLE named USING parquet LOCATION '{workspace.uri('table')}' AS SELECT n FROM scratch"
         )
         workspace.spark.sql("DROP TABLE scratch")
+        workspace.spark.sql("CREATE DATABASE passing")
+        workspace.spark.sql("DROP DATABASE passing")
         return Made(said="")
 
     for _ in range(2):
@@ -194,7 +209,7 @@ def test_a_body_that_stops_spark_fails_with_the_reason_and_the_next_one_has_a_ne
 
     assert "the task stopped Spark (spark.stop())" in reason
     assert json.loads(said(local_world, look))["default"] is True
-    assert sessions.get().sparkContext.appName == "perago"
+    assert sessions.get().sparkContext.appName == "perago of the tests"
 
 
 def test_a_body_whose_jvm_died_fails_with_the_reason_and_the_next_one_has_a_new_jvm(
@@ -214,3 +229,40 @@ def test_a_body_whose_jvm_died_fails_with_the_reason_and_the_next_one_has_a_new_
     assert failed(local_world.run(local_world.task(body))).startswith("Spark's JVM is gone")
     # The function has been used with the JVM that died.
     assert said(local_world, body) == "1"
+
+
+def test_the_wait_for_the_session_is_a_step_of_its_own_after_the_download(local_world: SparkWorld) -> None:
+    definition = local_world.task(look, read_only=True)
+    local_world.start(definition)
+    steps: list[str] = []
+
+    settled = local_world.execute(definition, local_world.poll(definition), observe=steps.append)
+
+    published_ref(settled)
+    at = steps.index("session")
+    assert steps[at - 1 : at + 2] == ["download", "session", "pre checks"]
+    assert settled.seconds["session"] >= 0
+
+
+def read_missing(workspace: SparkWorkspace, params: Params) -> Made:
+    """Read a path that is not there, past the workspace."""
+    workspace.spark.read.parquet(f"{workspace.base}/plays/rw").count()
+    return Made(said="")
+
+
+def test_a_path_in_a_spark_error_is_one_of_the_workspace_and_no_query_plan_follows(
+    local_world: SparkWorld,
+) -> None:
+    missing = local_world.run(local_world.task(read_missing, read_only=True))
+    unknown = local_world.run(local_world.task(select_unknown, read_only=True))
+
+    assert "[PATH_NOT_FOUND] Path does not exist: plays/rw. (" in failed(missing)
+    assert missing.seen.trace[-1].endswith("Path does not exist: plays/rw. SQLSTATE: 42K03")
+    assert "`id`]. (" in failed(unknown)
+    assert "Project" not in failed(unknown)
+
+
+def select_unknown(workspace: SparkWorkspace, params: Params) -> Made:
+    """Select a column that there is not."""
+    workspace.spark.range(1).select("nope").count()
+    return Made(said="")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
 
+from perago.errors import RuntimeConfigError
 from perago.spark.config import Packages
+from perago.spark.jvm import packages_lock
 
 OURS = Packages(("org.example:reads:1.0", "org.example:writes:2.1"), ("org.example:bundle",))
 LOCAL = {"spark.master": "local[2]"}
@@ -135,3 +138,54 @@ def test_the_list_tells_sizes_by_address(environ: dict[str, str], jars: list[Pat
 
     [kept] = (tmp_path / "cache" / "perago" / "spark").iterdir()
     assert json.loads(kept.read_text()) == {jar.as_uri(): 3 for jar in jars}
+
+
+def test_one_process_fetches_packages_and_those_that_need_what_it_fetched_start_together(
+    environ: dict[str, str],
+) -> None:
+    asked = {"spark.jars.packages": "a:b:1"}
+    first, second, third = (threading.Event() for _ in range(3))
+
+    def start(entered: threading.Event, conf: dict[str, str]) -> None:
+        with packages_lock(conf, environ):
+            entered.set()
+
+    with packages_lock(asked, environ):
+        same = threading.Thread(target=start, args=[first, asked])
+        other = threading.Thread(target=start, args=[second, {"spark.jars.packages": "c:d:1"}])
+        same.start()
+        other.start()
+        start(third, {})  # a session without packages never waits
+        assert not first.wait(0.2)
+        assert not second.is_set()
+    same.join()
+    other.join()
+    assert first.is_set()
+    assert second.is_set()
+
+    with packages_lock(asked, environ), packages_lock(asked, environ):
+        pass
+
+
+def test_packages_whose_start_failed_are_fetched_by_one_process_again(environ: dict[str, str]) -> None:
+    asked = {"spark.jars.packages": "a:b:1"}
+    entered = threading.Event()
+
+    def start() -> None:
+        with packages_lock(asked, environ):
+            entered.set()
+
+    with pytest.raises(RuntimeConfigError), packages_lock(asked, environ):
+        raise RuntimeConfigError("no Spark")
+    with packages_lock(asked, environ):
+        waiting = threading.Thread(target=start)
+        waiting.start()
+        assert not entered.wait(0.2)
+    waiting.join()
+
+
+def test_packages_are_fetched_without_a_lock_where_the_cache_folder_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with packages_lock({"spark.jars.packages": "a:b:1"}, {"XDG_CACHE_HOME": str(tmp_path / "file")}):
+        pass

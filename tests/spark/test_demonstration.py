@@ -76,7 +76,7 @@ def demos(lakefs_server: LakefsServer, conductor_server: ConductorServer, tmp_pa
 def test_the_demonstration_ends_with_equal_tables_on_embedded_and_real_servers(
     demos: Demos, tmp_path: Path
 ) -> None:
-    settings = load_settings(os.environ, root=tmp_path / "embedded")
+    settings = load_settings(os.environ, root=tmp_path / "embedded" / "demo")
     with closing(open_local_lake(settings)) as lake:
         embedded = tables_of(lake, "listening", tmp_path / "from-embedded")
     with closing(open_lakefs(settings)) as lake:
@@ -92,9 +92,15 @@ def test_the_demonstration_ends_with_equal_tables_on_embedded_and_real_servers(
         [first, second, base] = re.findall(r"(\w+) and (\w+) both worked from ([0-9a-f]{12})", said)[0]
         assert {first, second} == {"sessions", "daily"}
         # Newest first: the audit worked from the later one, that one lies on the earlier one, and that on their base.
-        published = re.findall(r"^  ([0-9a-f]{12})  (\w+)", said, flags=re.MULTILINE)
+        shown, run = said.split("What the run's steps have published")
+        published = re.findall(r"^  ([0-9a-f]{12})  ([\w-]+)", run, flags=re.MULTILINE)
         assert [who for _, who in published][:4] == ["report", "audit", second, first]
         assert published[4] == (base, "clean")
+        # Readers of main see one commit.
+        on_main = re.findall(
+            r"^  [0-9a-f]{12}  (\w+)", shown.partition("What readers of main see")[2], re.MULTILINE
+        )
+        assert on_main[:2] == ["publish", "not"]
         assert "report/chart.png" in said
 
 

@@ -17,4 +17,4 @@ def test_a_reader_who_follows_the_page_gets_what_it_shows(tmp_path: Path) -> Non
     folder.mkdir()
     page = (ROOT / "docs/spark-tasks.md").read_text()
 
-    assert follow(page, folder, reader(Path(sys.executable).parent)) == 7
+    assert follow(page, folder, reader(Path(sys.executable).parent)) == 9

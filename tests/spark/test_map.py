@@ -93,6 +93,9 @@ def test_a_driver_that_is_killed_loses_nothing_that_was_shown_and_resuming_does_
     # The body's own process is in another group; unless it has seen its JVM die, it would continue, and end its row.
     with suppress(ProcessLookupError):
         os.kill(int((tmp_path / "go.inside").read_text().split()[0]), signal.SIGKILL)
+    [stopped] = json.loads(shell.run("runs", "--json").out)
+    assert (stopped["kind"], stopped["status"]) == ("map", "STOPPED")
+    assert "out.csv --resume" in stopped["resume"]
     assert "row 3 (song-03@main): FAILED: t3 cannot be tagged yet" in shown.read_text()
     assert "row 4 (song-04@main): FAILED: its executor died 3 times in a row" in shown.read_text()
     done = heads(lake)
@@ -115,6 +118,16 @@ def test_a_driver_that_is_killed_loses_nothing_that_was_shown_and_resuming_does_
     }
     assert all(after[name] == ids for name, ids in done.items() if ids != before[name])
     assert found[2]["attempts"] == "2"
+    shown_by_id = shell.run("show", stopped["id"][:14])
+    assert "map of task tag_song over rows.jsonl (13 rows)\nstatus FAILED in " in shown_by_id.out
+    assert "\nresumed " in shown_by_id.out
+    assert (
+        "rows: 11 of 13 rows are done, 2 failed\n    row 4: FAILED: its executor died 3 times"
+        in shown_by_id.out
+    )
+    assert f"outcomes: {tmp_path / 'out.csv'}\n" in shown_by_id.out
+    assert "next: perago map " in shown_by_id.err
+    assert "tagging t1\n" in shell.run("logs").out
     assert found[2]["published"] == after["song-02"][0]
     assert [branch.name for name in before for branch in lake.branches(name, "perago-")] == []
     logs = "".join(file.read_text() for file in (tmp_path / ".perago" / "maps").glob("*.log"))

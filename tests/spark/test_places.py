@@ -48,8 +48,9 @@ def test_the_table_of_placements(
 @pytest.mark.parametrize("servers", [Embedded, Real])
 @pytest.mark.parametrize("master", ["spark://head:7077", "yarn", "k8s://https://head:6443"])
 def test_a_folder_of_this_machine_with_executors_elsewhere_is_refused_at_start(
-    tmp_path: Path, servers: type[Embedded | Real], master: str
+    tmp_path: Path, servers: type[Embedded | Real], master: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     told = "in a folder of this machine, which the executors of .* do not share"
     with pytest.raises(RuntimeConfigError, match=f"'make' has placement=\"local\", .*{told}"):
         servers(settings(tmp_path, master)).check_places([make_spark_task(placement="local")])

@@ -103,6 +103,43 @@ def test_partition_columns_are_part_of_the_table(workspace: SparkWorkspace) -> N
     assert workspace.read("plays", schema=Play).where("user = 'ann'").count() == 1
 
 
+class Zip(BaseModel):
+    code: str
+    since: str | None
+    n: int
+
+
+@pytest.mark.parametrize("format", ["parquet", "orc"])
+def test_partition_columns_have_their_declared_types(workspace: SparkWorkspace, format: str) -> None:
+    zips = [Zip(code="007", since="2026-11-16", n=1), Zip(code="08", since=None, n=2)]
+    by = ["code", "since"]
+    workspace.write(workspace.from_models(zips, Zip), "zips", format, by, schema=Zip)
+
+    assert sorted(workspace.to_models(workspace.read("zips", format, schema=Zip), Zip), key=str) == zips
+    # Without a schema, Spark guesses from the folders' names, as always.
+    assert dict(workspace.read("zips", format).dtypes)["code"] == "int"
+
+    class Number(Zip):
+        since: int | None  # type: ignore[assignment]
+
+    with pytest.raises(GuardrailViolation, match="column 'since' is date, declared bigint"):
+        workspace.read("zips", format, schema=Number)
+
+
+def test_rows_are_appended_with_the_types_of_columns_whatever_their_case(workspace: SparkWorkspace) -> None:
+    workspace.write(rows(workspace, "SELECT 1 AS n"), "numbers")
+
+    with pytest.raises(GuardrailViolation, match="column 'N' is string, and int in files that stay"):
+        workspace.write(rows(workspace, "SELECT 'x' AS N"), "numbers", mode="append")
+
+
+def test_columns_with_dots_and_quotes_are_taken_literally(workspace: SparkWorkspace) -> None:
+    odd = StructType([StructField(name, IntegerType(), nullable=False) for name in ("a.b", "x`y", "ü z")])
+    workspace.write(rows(workspace, "SELECT 1 AS `a.b`, 2 AS `x``y`, 3 AS `ü z`"), "odd", schema=odd)
+
+    assert [tuple(row) for row in workspace.read("odd", schema=odd).collect()] == [(1, 2, 3)]
+
+
 def test_csv_is_read_as_declared_and_its_header_must_fit(workspace: SparkWorkspace, tmp_path: Path) -> None:
     (tmp_path / "plays.csv").write_text("user,ms,device\nann,10,\nbob,x,phone\n")
 

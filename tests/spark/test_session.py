@@ -15,6 +15,7 @@ from perago.spark.config import is_local, is_quick, log_options, session_conf
 from perago.spark.engine_context import EngineContext
 from perago.spark.placement import placement_of
 from perago.spark.session import Sessions
+from perago.spark.session_spec import SessionSpec
 from perago.spark_defaults import parse_conf
 from tests.support.worlds.spark_world import make_spark_task
 
@@ -63,7 +64,7 @@ def test_operator_settings_win_over_spark_defaults_and_those_win_over_ours(tmp_p
         (None, None, None, "local[*]"),
         ("spark://file:7077", None, None, "spark://file:7077"),
         ("spark://file:7077", "local[3]", None, "local[3]"),
-        ("local[2]", "spark://variable:7077", "local[4]", "local[4]"),
+        ("local[2]", "spark://variable:7077", "local[4]", "spark://variable:7077"),
         ("local[2]", None, "spark://conf:7077", "spark://conf:7077"),
     ],
 )
@@ -132,7 +133,7 @@ def test_the_environment_is_ready_before_a_body_can_begin_beside_the_start(
 ) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
 
-    sessions.warm_up()
+    sessions.warm_up(SessionSpec())
 
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
 

@@ -55,7 +55,7 @@ def test_the_address_is_printed_and_nothing_is_left_of_a_cluster_that_is_down(ma
     assert (none.returncode, none.stdout, "dev/spark-cluster up" in none.stderr) == (1, "", True)
 
 
-def test_a_module_that_executors_do_not_have_is_told_before_a_row_begins_and_may_be_sent(
+def test_a_module_that_no_import_names_is_told_before_a_row_begins_and_may_be_sent(
     shell: Shell, lakefs_server: LakefsServer, tmp_path: Path
 ) -> None:
     (tmp_path / "here").mkdir()
@@ -71,15 +71,16 @@ def test_a_module_that_executors_do_not_have_is_told_before_a_row_begins_and_may
         # Executors of this machine would find the module in the driver's folder: so it is not there any more.
         sent = tmp_path / "sent"
         sent.mkdir()
-        shutil.copy(map_tasks.__file__, sent / "only_here.py")
+        write_with_plugin(sent / "only_here.py")
         shell.environ["PYTHONPATH"] = str(sent)
         (tmp_path / "here" / "only_here.py").unlink()
 
         missing = shell.run(*arguments)
-        ended = shell.run(*arguments, "--resume", "--py-files", str(sent / "only_here.py"))
+        ended = shell.run(*arguments, "--resume", "--py-files", str(sent / "plugin.py"))
 
         assert missing.code == 1
         assert "the Spark executors cannot load only_here" in missing.err
+        assert "No module named 'plugin'" in missing.err
         assert "--py-files" in missing.err
         assert ended.code == 0, ended.err
         found = read_table(tmp_path / "here" / "out.jsonl")
@@ -87,18 +88,25 @@ def test_a_module_that_executors_do_not_have_is_told_before_a_row_begins_and_may
         assert {row["attempts"] for row in found} == {1}
 
 
+def write_with_plugin(file: Path) -> None:
+    """Write a task module that loads a neighbour by a name that is only known while it runs."""
+    loads = "__import__('importlib').import_module('plug' + 'in')"
+    file.write_text(f"{Path(map_tasks.__file__).read_text()}\n\n{loads}\n")
+    (file.parent / "plugin.py").touch()
+
+
 def test_a_worker_whose_module_executors_do_not_have_says_so_before_it_polls(
     shell: Shell, conductor_server: ConductorServer, tmp_path: Path
 ) -> None:
     name = f"only_here_{uuid4().hex[:8]}"
-    shutil.copy(map_tasks.__file__, tmp_path / f"{name}.py")
-    shell.folder, shell.environ["PYTHONPATH"] = tmp_path / "elsewhere", f"{tmp_path}:{SOURCES}"
+    write_with_plugin(tmp_path / f"{name}.py")
+    shell.folder = tmp_path / "elsewhere"
     shell.folder.mkdir()
     shell.environ["PERAGO_SPARK_CONF"] = on_cluster(ONE_EXECUTOR)
-    start = ["start", name, "--engine", "spark", "--register", "--root", str(tmp_path / "root")]
+    start = ["start", f"../{name}.py", "--engine", "spark", "--register", "--root", str(tmp_path / "root")]
 
     missing = shell.run(*start)
-    worker = shell.start(*start, "--py-files", str(tmp_path / f"{name}.py"))
+    worker = shell.start(*start, "--py-files", str(tmp_path / "plugin.py"))
     try:
         assert worker.stderr is not None
         told = []
@@ -112,7 +120,7 @@ def test_a_worker_whose_module_executors_do_not_have_says_so_before_it_polls(
 
     assert missing.code == 1
     assert "cannot run these tasks: " in missing.err
-    assert f"there is no module {name!r}" in missing.err
+    assert "No module named 'plugin'" in missing.err
     assert "--py-files" in missing.err
     assert "worker " not in missing.err
     assert worker.returncode == 0, rest
@@ -123,9 +131,10 @@ def test_a_worker_whose_module_executors_do_not_have_says_so_before_it_polls(
 def test_a_spark_task_reads_and_writes_its_staging_branch_from_the_cluster(
     shell: Shell, lakefs_server: LakefsServer, tmp_path: Path
 ) -> None:
-    from tests.spark.test_killed import FLOW
+    from tests.spark.test_killed import workflow
 
-    (tmp_path / "flow.json").write_text(json.dumps(FLOW))
+    flow = workflow(("write_squares", {"flag": "${workflow.input.flag}"}))
+    (tmp_path / "flow.json").write_text(json.dumps(flow))
     shell.environ |= {"SQUARES_PLACEMENT": "direct", "PERAGO_SPARK_CONF": on_cluster(ONE_EXECUTOR)}
     with (
         fresh_repository(lakefs_server) as repository,
@@ -137,5 +146,5 @@ def test_a_spark_task_reads_and_writes_its_staging_branch_from_the_cluster(
 
         assert ended.code == 0, ended.err
         head = lake.head(repository, "main")
-        assert json.loads(ended.out)["output"]["ref"] == head.id
+        assert json.loads(ended.out)["output"]["workspace"]["ref"] == head.id
         assert any(entry.path.endswith(".parquet") for entry in lake.list(repository, head.id, ""))

@@ -185,7 +185,8 @@ def test_after_the_worker_is_killed_its_body_ends_and_the_next_worker_finishes_t
     second = start_worker(world, master, cores=1)
     done = world.finished(workflow_id)
 
-    assert statuses(done) == ["TIMED_OUT", "COMPLETED"]
+    # The lease ran out, or the next worker reported the attempt of the dead one.
+    assert statuses(done) in (["TIMED_OUT", "COMPLETED"], ["FAILED", "COMPLETED"])
     assert_one_commit(world, branch, done)
     assert second.drain() == 0
     assert (world.branches(), world.workdirs(), world.outbox()) == ([], [], [])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 from pydantic import BaseModel
 
@@ -116,3 +117,35 @@ def test_a_folder_with_a_delta_log_is_not_taken_for_plain_files(workspace: Spark
     with pytest.raises(GuardrailViolation, match="writing table 'table': it is a Delta table, not csv"):
         workspace.write(workspace.spark.range(1), "table", format="csv")
     assert len(list(log.parent.glob("*.parquet"))) > 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "mode", "says"),
+    [
+        (
+            None,
+            "overwrite_partition",
+            "there is no mode 'overwrite_partition'; did you mean 'overwrite_partitions'?",
+        ),
+        (None, None, "there is no mode None"),
+        ([1], "overwrite", "there is a list to write, not a DataFrame of Spark; make one with"),
+        (
+            pandas.DataFrame({"id": [1]}),
+            "append",
+            "there is a pandas.DataFrame to write, not a DataFrame of Spark",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_named(workspace: SparkWorkspace, rows: Any, mode: Any, says: str) -> None:
+    with pytest.raises(GuardrailViolation) as refused:
+        workspace.write(workspace.spark.range(1) if rows is None else rows, "table", mode=mode)
+
+    assert str(refused.value).startswith(f"writing table 'table': {says}")
+
+
+def test_a_mode_is_known_in_capitals_too(workspace: SparkWorkspace) -> None:
+    rows = workspace.spark.sql("SELECT 1 AS day, 'a' AS value")
+    for mode in ("OVERWRITE", "Overwrite_Partitions"):
+        workspace.write(rows, "table", partition_by="day", mode=mode)  # type: ignore[arg-type]
+
+    assert workspace.read("table").count() == 1

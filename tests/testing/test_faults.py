@@ -9,7 +9,7 @@ import pytest
 from perago import PublishFenceError, StaleAttemptError
 from perago.lake.local.lake import LocalLake
 from perago.protocol.names import parse_internal_branch
-from perago.protocol.steps import ORDER, step_named
+from perago.protocol.steps import PLAIN_ORDER, step_named
 from perago.testing import (
     STEPS,
     Changes,
@@ -30,7 +30,7 @@ BEFORE_THE_BODY = STEPS[: STEPS.index("body") + 1]
 
 
 def test_a_step_can_be_named_for_every_step_of_the_protocol() -> None:
-    assert tuple(step.name for step in ORDER) == STEPS
+    assert tuple(step.name for step in PLAIN_ORDER) == STEPS
 
 
 @pytest.mark.parametrize("policy", POLICIES)

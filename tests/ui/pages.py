@@ -15,6 +15,7 @@ def pages_of(ui_data: UiFixtureData) -> dict[str, tuple[str, dict[str, str]]]:
         "a run that goes on": ("/run", {"id": ui_data.forked}),
         "a failed run": ("/run", {"id": ui_data.failed}),
         "a run with hostile lines": ("/run", {"id": ui_data.hostile}),
+        "a map": ("/run", {"id": ui_data.mapped, "step": "row_7"}),
         "branches": ("/branches", {}),
         "data": ("/data", {}),
         "checks": ("/checks", {}),

@@ -107,6 +107,9 @@ class TestRuns:
         for phase in ("input", "download", "checks", "body", "stage", "publish"):
             expect(attempt.locator(".legend")).to_contain_text(phase)
         expect(attempt.locator("table.checks")).to_contain_text("1204 rows")
+        expect(attempt.locator("table.checks .badge.warn")).to_contain_text("no, a warning")
+        expect(attempt.locator("ul.spark")).to_contain_text("read 5,000 rows (97.7 KB)")
+        expect(attempt.locator("ul.spark")).to_contain_text("<script>alert('stage')</script> 1.5 s")
         attempt.get_by_text("Params and result").click()
         expect(attempt).to_contain_text("</script><script>alert('params')</script>")
 
@@ -144,7 +147,7 @@ class TestBranches:
         self, watched: Watched, ui_data: UiFixtureData
     ) -> None:
         page = watched.open("/checks")
-        page.get_by_role("link", name="main").click()
+        page.get_by_role("link", name="main").first.click()
         expect(page.locator("table.checks").first).to_contain_text("1204 rows")
 
 
@@ -161,7 +164,7 @@ class TestData:
 
     def test_a_commit_is_browsed_to_an_object_and_downloaded(self, watched: Watched) -> None:
         page = watched.open("/data")
-        page.get_by_role("link", name="main").click()
+        page.get_by_role("link", name="main").first.click()
         page.get_by_role("link", name="data/", exact=True).click()
         page.get_by_role("link", name="notes.txt", exact=True).click()
         expect(page.locator("pre.text")).to_contain_text("On two lines.")

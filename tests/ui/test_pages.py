@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import socket
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import httpx
 import pytest
 
 from perago.lake.local.lake import LocalLake
+from perago.runtime.root.spark_uis import note_ui
+from perago.runtime.root.state_dir import own_folder
 from perago.runtime.runs.record import Run, RunEnd, runs_folder, save_end, save_run
 from perago.ui import parquet_preview
 from perago.ui.graph import graph_of
@@ -18,6 +24,7 @@ from perago.ui.rendering import escape_hidden, link
 from perago.ui.text_preview import is_text, table_of
 from tests.support.servers.served_page import served_page
 from tests.support.worlds.ui_fixture_data import FILES, UiFixtureData, put_files, table_bytes
+from tests.ui.pages import pages_of
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +58,57 @@ class TestErrors:
     def test_a_hostile_question_is_answered_in_text(self, http: httpx.Client) -> None:
         answer = http.get("/run", params={"id": "<script>alert(1)</script>"})
         assert "<script>alert" not in answer.text
+
+
+class TestLinks:
+    def test_every_link_on_every_page_leads_to_a_page(
+        self, http: httpx.Client, ui_data: UiFixtureData
+    ) -> None:
+        coming = [link(path, **query) for path, query in pages_of(ui_data).values()]
+        seen: dict[str, str] = dict.fromkeys(coming, "")
+        while coming:
+            address = coming.pop()
+            answer = http.get(address)
+            assert answer.status_code in (200, 307), f"{address} on {seen[address]}"
+            if not answer.headers["content-type"].startswith("text/html"):
+                continue
+            for found in map(unescape, re.findall(r'(?:href|src)="(/[^"#]*)', answer.text)):
+                if found not in seen:
+                    seen[found] = address
+                    coming.append(found)
+        assert any(f"id={ui_data.mapped}&step=row_7" in one for one in seen), "the history links to the map"
+        assert link("/log", id=ui_data.mapped) in seen
+
+    def test_an_attempt_links_to_its_spark_ui_while_it_lives(
+        self, http: httpx.Client, ui_data: UiFixtureData
+    ) -> None:
+        world = ui_data.world
+        [task] = world.orchestrator.workflow(ui_data.hostile).tasks
+        folder = own_folder(world.folder / "spark", "session")
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            note_ui(folder, address, task.task_id)
+            alive = http.get("/run", params={"id": ui_data.hostile}).text
+        gone = http.get("/run", params={"id": ui_data.hostile}).text
+        note_ui(folder, "javascript:alert(1)", task.task_id)
+        hostile = http.get("/run", params={"id": ui_data.hostile}).text
+        shutil.rmtree(folder)
+
+        assert f'href="{address}"' in alive
+        assert "Spark UI" not in gone + hostile
+
+    def test_a_map_has_a_page_with_its_rows_by_reason_and_what_they_printed(
+        self, http: httpx.Client, ui_data: UiFixtureData
+    ) -> None:
+        page = http.get("/run", params={"id": ui_data.mapped}).text
+        assert "1 of 9 rows are done, 8 failed" in page
+        assert "no &lt;script&gt;alert(" in page
+        assert "<script>alert" not in page
+        assert "1 other kinds of failures" in page
+        assert http.get("/log", params={"id": ui_data.mapped}).text.startswith("tagging\n")
+        assert f"/run?id={ui_data.mapped}" in http.get("/runs").text
+        live = http.get("/live/run", params={"id": ui_data.mapped}).text
+        assert "event: over" in live
 
 
 class TestBytes:
@@ -118,6 +176,44 @@ class TestLongLists:
             _, _, rest = page.partition('<p class="pager"><a href="')
             address = rest.partition('"')[0].replace("&amp;", "&")
         assert (found, address) == (450, "")
+
+
+class TestLastWriter:
+    def test_an_object_and_a_folder_name_their_last_writer_and_not_the_head(
+        self, http: httpx.Client, ui_data: UiFixtureData
+    ) -> None:
+        put_files(ui_data.world, {"writer/one.txt": "1"})
+        wrote = ui_data.world.lake.commit("music", "main", "one", {})
+        put_files(ui_data.world, {"elsewhere.txt": "2"})
+        head = ui_data.world.lake.commit("music", "main", "two", {})
+
+        for address in ("/object?repo=music&path=writer/one.txt", "/folder?repo=music&path=writer/"):
+            _, _, writer = http.get(address).text.partition('<p class="facts writer">')
+            writer = writer.partition("</p>")[0]
+            assert "last written by" in writer
+            assert wrote[:12] in writer
+            assert head[:12] not in writer
+            assert "not signed" in writer
+
+    def test_a_publication_names_its_step_and_its_input(
+        self, http: httpx.Client, ui_data: UiFixtureData
+    ) -> None:
+        lake = ui_data.world.lake
+        commit = next(
+            one
+            for one in lake.log("music", "main", 50)
+            if one.metadata.get("perago.phase") == "confirm"
+            and list(lake.diff_paths("music", str(one.first_parent), one.id, ["data/result.txt"]))
+        )
+        page = http.get("/object?repo=music&path=data/result.txt").text
+        writer = page.partition('<p class="facts writer">')[2].partition("</p>")[0]
+        reference = commit.metadata["perago.logical_task_key"].partition("/")[2]
+        assert f">{commit.id[:12]}</a>" in writer
+        assert f"<bdi>{reference}</bdi>" in writer
+        assert (
+            f'from input <a class="id" href="/commit?repo=music&amp;ref={commit.metadata["perago.input_ref"]}'
+            in writer
+        )
 
 
 class TestPreviews:

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer
 
 import perago.workflow
 from perago import TaskDefinitionError, WorkspaceSpec, task
-from perago.workflow import INPUT_WORKSPACE, Workspace, expression, given, step
+from perago.orchestrator.conductor.workflow_objects import definition_of
+from perago.workflow import INPUT_WORKSPACE, Workspace, expression, given, new_workflow, step
 from perago.workflow.loading import load_definition
 
 
@@ -73,12 +74,15 @@ def cleaned() -> Any:
 def test_the_module_exports_exactly_this() -> None:
     assert sorted(perago.workflow.__all__) == [
         "INPUT_WORKSPACE",
+        "PublishedRun",
+        "Run",
         "Step",
         "Workspace",
         "expression",
         "fork",
         "given",
         "new_workflow",
+        "open_run",
         "step",
     ]
 
@@ -319,6 +323,73 @@ def test_every_kind_of_step_becomes_the_json_that_conductor_reads(
     assert end["inputParameters"] == {"terminationStatus": "COMPLETED", "terminationReason": "enough"}
     assert made["outputParameters"] == {"count": "${clean.output.result.count}"}
     assert (made["ownerEmail"], made["version"]) == ("a@b.c", 1)
+
+
+class Titles(BaseModel):
+    titles: list[str]
+
+
+@task(name="list_titles", owner_email="a@b.c")
+def list_titles(params: Titles) -> Cleaned: ...
+
+
+def test_a_required_list_of_earlier_results_is_not_missing() -> None:
+    texts = [cleaned().result.files[0], "fixed"]
+
+    made = step(list_titles, "titles", params=given(Titles, titles=texts))
+
+    assert made.input_parameters["params"] == {"titles": ["${clean.output.result.files[0]}", "fixed"]}
+
+
+def test_a_workflow_takes_its_steps_and_its_output_at_once() -> None:
+    clean = cleaned()
+    made = new_workflow(
+        "plays",
+        clean,
+        count(),
+        owner_email="a@b.c",
+        version=3,
+        description="Two steps",
+        output={"count": clean.result.count, "of": {"all": [clean.workspace.ref]}, "fixed": 1},
+    )
+
+    definition = definition_of(made, "flows.py:plays")
+
+    assert [one["taskReferenceName"] for one in definition["tasks"]] == ["clean", count().task_reference_name]
+    assert (definition["name"], definition["version"], definition["ownerEmail"]) == ("plays", 3, "a@b.c")
+    assert definition["description"] == "Two steps"
+    assert definition["outputParameters"] == {
+        "count": "${clean.output.result.count}",
+        "of": {"all": ["${clean.output.workspace.ref}"]},
+        "fixed": 1,
+    }
+
+
+def test_steps_can_still_be_added_with_the_clients_operator() -> None:
+    at_once, added = new_workflow("plays", cleaned(), count()), new_workflow("plays") >> cleaned() >> count()
+
+    assert definition_of(at_once, "x") == definition_of(added, "x")
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: new_workflow(""), "a workflow needs a name, and got ''"),
+        (lambda: new_workflow(cleaned()), "a workflow needs a name, and got"),
+        (
+            lambda: new_workflow("p", [cleaned(), count()]),
+            'is not a step; put steps that run in parallel into fork("…", [first], [second])',
+        ),
+        (lambda: new_workflow("p", clean_plays), "is not a step; make a step of a task with step(task, …)"),
+        (lambda: new_workflow("p", cleaned(), output=3), "workflow 'p': output is 3; name its values"),
+    ],
+)
+def test_a_wrong_workflow_names_the_line(make: Any, says: str) -> None:
+    with pytest.raises(TaskDefinitionError) as refused:
+        make()
+
+    assert says in str(refused.value)
+    assert "test_builder.py:" in str(refused.value)
 
 
 def test_a_step_after_a_fork_joins_a_list_of_workspaces() -> None:

@@ -46,14 +46,13 @@ def ask(params: CountParams) -> Cleaned:
 
 
 START = INPUT_WORKSPACE
-plays = new_workflow("plays", version=2, owner_email="a@example.com")
 clean: Step[Cleaned] = step(clean_plays, "clean", workspace=START, params=CleanParams(min_seconds=3))
 asked = step(ask, "ask", params=given(CountParams, top=expression("${workflow.input.top}", int)))
 elsewhere = expression("${workflow.input.other}", Workspace)
 count = step(count_plays, "count", workspace=elsewhere, params=given(CountParams, top=clean.result.kept))
 kept: int = clean.result.kept
 commit: str = count.workspace.ref
-plays >> clean >> count >> asked
+plays = new_workflow("plays", clean, count, asked, version=2, owner_email="a@example.com", output={"kept": kept})
 
 step(clean_plays, "x", workspace=START, params=CleanParams(min_seconds="a"))  # wrong: the type of a param
 step(clean_plays, "x", workspace=START, params=CleanParams(min_secnds=1))  # wrong: a param's name

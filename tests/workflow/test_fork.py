@@ -28,7 +28,7 @@ def shape(tasks: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_each_arm_ends_with_a_noop_and_the_join_waits_for_those() -> None:
-    flow = new_workflow("flow") >> a_step("first") >> fork("both", [a_step("a"), a_step("b")], [a_step("c")])
+    flow = new_workflow("flow", a_step("first"), fork("both", [a_step("a"), a_step("b")], [a_step("c")]))
 
     assert shape(definition_of(flow, "flow.py:flow")["tasks"]) == [
         ("SIMPLE", "first"),
@@ -41,7 +41,7 @@ def test_each_arm_ends_with_a_noop_and_the_join_waits_for_those() -> None:
 
 def test_a_fork_inside_an_arm_brings_its_join_along() -> None:
     inner = fork("inner", [a_step("a")], [a_step("b")])
-    flow = new_workflow("flow") >> fork("outer", [inner], [a_step("c")])
+    flow = new_workflow("flow", fork("outer", [inner], [a_step("c")]))
 
     assert shape(definition_of(flow, "flow.py:flow")["tasks"]) == [
         ("FORK_JOIN", "outer"),

@@ -37,19 +37,29 @@ _COMMANDS = {
     "logs": "logs",
     "ui": "ui",
     "put": "put",
+    "get": "get",
     "branch": "branch",
+    "merge": "merge",
+    "restore": "restore",
     "history": "history",
+    "blame": "blame",
     "diff": "diff",
     "ls": "ls",
     "cat": "cat",
+    "gc": "gc",
     "register": "register",
     "start": "start",
     "submit": "submit",
+    "schedule": "app",
+    "retry": "workflow_control.retry",
+    "pause": "workflow_control.pause",
+    "resume": "workflow_control.resume",
+    "terminate": "workflow_control.terminate",
     "fence": "app",
     "sweep": "sweep",
     "doctor": "doctor",
 }
-"""The name of the object that implements each command, in that command's module.
+"""The name of the object that implements each command, in the module with the command's name unless another is given.
 
 The order is that of `--help` and docs/commands.md: first commands for declarations, then for local runs, for
 inspection, and for servers.
@@ -72,8 +82,8 @@ class _LazyCommands(Mapping[str, Any]):
 @cache
 def _load(name: str) -> Any:
     """Return the command or group of commands with this name."""
-    called = _COMMANDS[name]
-    found = getattr(import_module(f"perago.cli.{name}"), called)
+    module, _, called = _COMMANDS[name].rpartition(".")
+    found = getattr(import_module(f"perago.cli.{module or name}"), called)
     around = typer.Typer()
     if isinstance(found, typer.Typer):
         around.add_typer(found, name=name)

@@ -15,6 +15,7 @@ from perago.declare.checks import label
 from perago.declare.controls import TaskControls
 from perago.declare.diagnostics import LocatedDiagnostic
 from perago.declare.discovery import Collected, collect
+from perago.declare.spark_controls import SparkControls, shown
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import declaration_warnings
 from perago.declare.workspace import WorkspaceSpec
@@ -22,8 +23,8 @@ from perago.declare.workspace import WorkspaceSpec
 CheckTargets = Annotated[
     list[str],
     typer.Argument(
-        metavar="TARGET… [WORKFLOW.json…]",
-        help="Modules (app.tasks) or files (app/tasks.py) with tasks, and workflows (flow.json, flows.py:NAME).",
+        metavar="TARGET… [WORKFLOW…]",
+        help="Modules (app.tasks) or files (app/tasks.py) with tasks, and workflows (flow.py:NAME, flow.json).",
     ),
 ]
 
@@ -75,12 +76,26 @@ def _lines(task: TaskDefinition) -> Iterator[tuple[str, str]]:
         yield "workspace", "none"
     else:
         spec = task.workspace
-        policy = "read-only" if spec.read_only else f"on abandoned: {spec.on_abandoned}"
+        policy = "read-only" if spec.read_only else f"on abandoned: {spec.on_abandoned}{_unsigned(spec)}"
         yield "workspace", f"prefix {spec.prefix}, {policy}, placement {spec.placement}"
         yield from _view_lines(spec)
         yield from (("pre", label(check)) for check in spec.pre)
         yield from (("post", label(check)) for check in spec.post)
+    if task.spark is not None:
+        for name, value in _spark(task.spark).items():
+            yield "spark", f"{name} {value if isinstance(value, str | int) else ', '.join(value)}"
     yield from _control_lines(task.controls)
+
+
+def _spark(controls: SparkControls) -> dict[str, Any]:
+    """Return the settings that a task declares for Spark, with secrets masked."""
+    values = controls.model_dump(mode="json", exclude={"conf"}, exclude_defaults=True)
+    return values | {key: shown(key, value) for key, value in controls.conf.items()}
+
+
+def _unsigned(spec: WorkspaceSpec) -> str:
+    refuses = spec.policy.relocates and not spec.policy.replaces_unsigned
+    return f" (unsigned commits: {spec.unsigned})" if refuses else ""
 
 
 def _view_lines(spec: WorkspaceSpec) -> Iterator[tuple[str, str]]:
@@ -141,12 +156,13 @@ def _as_json(task: TaskDefinition) -> dict[str, Any]:
         if spec is None
         else {
             **spec.model_dump(
-                include={"prefix", "reads", "writes", "read_only", "on_abandoned", "placement"}
+                include={"prefix", "reads", "writes", "read_only", "on_abandoned", "unsigned", "placement"}
             ),
             "pre": [label(check) for check in spec.pre],
             "post": [label(check) for check in spec.post],
         },
         "controls": task.controls.model_dump(mode="json"),
+        "spark": None if task.spark is None else _spark(task.spark),
         "warnings": declaration_warnings(task),
     }
 

@@ -1,4 +1,7 @@
-"""`perago doctor`: check the settings, the machine and the servers, and print each finding with its remedy."""
+"""`perago doctor`: check the settings, the machine and the servers, and print each finding with its remedy.
+
+Problems are printed first, then all that works.  Settings are listed only on request.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
@@ -22,7 +26,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, TaskDefinitionError
 from perago.protocol.names import probe_branch_name
 from perago.runtime.doctor.doctor import DoctorRequest, examine
-from perago.runtime.doctor.finding import Finding, is_broken
+from perago.runtime.doctor.finding import Finding, Level, is_broken
 from perago.runtime.doctor.local_checks import check_python
 from perago.runtime.doctor.settings_checks import PART as SETTING
 from perago.runtime.doctor.settings_checks import Setting, SettingsReport, read_settings
@@ -41,6 +45,9 @@ Tasks = Annotated[
         "--tasks", metavar="TARGET", help="Compare the TaskDefs of these modules or files with Conductor's."
     ),
 ]
+ShowSettings = Annotated[
+    bool, typer.Option("--settings", help="List every setting too, with its value and source.")
+]
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 
 
@@ -49,6 +56,7 @@ def doctor(
     tasks: Tasks = None,
     root: Root = None,
     remote: Remote = None,
+    show_settings: ShowSettings = False,
     as_json: AsJson = False,
 ) -> None:
     """Check settings, machine and servers, and say what is broken and how to fix it."""
@@ -56,15 +64,12 @@ def doctor(
     mask = Masker(secrets_of(report.settings))
     as_lines = not as_json and not sys.stdout.isatty()
     settings = [Setting(one.name, mask(one.value), one.source) for one in report.shown]
-    if as_lines:
-        for setting in settings:
-            output.say(f"ok    {SETTING}: {setting.name} is {setting.value} ({setting.source})")
     findings: list[Finding] = []
     with _without_logs():
         for finding in _findings(report, repository, tasks or []):
             findings.append(finding.masked(mask))
-            # Print each finding immediately, because the next one may wait for a slow server.
-            if as_lines:
+            # Print each problem immediately, because the next check may wait for a slow server.
+            if as_lines and _is_problem(findings[-1]):
                 output.say(_line(findings[-1]))
     if as_json:
         output.data(
@@ -74,8 +79,18 @@ def doctor(
                 "findings": [asdict(finding) for finding in findings],
             }
         )
-    elif not as_lines:
-        _print_tables(settings, findings)
+    else:
+        rest = [finding for finding in findings if not _is_problem(finding)]
+        if not show_settings:
+            rest.append(_settings_summary(settings))
+        if as_lines:
+            for finding in rest:
+                output.say(_line(finding))
+            for setting in settings if show_settings else ():
+                output.say(f"ok    {SETTING}: {setting.name} is {setting.value} ({setting.source})")
+        else:
+            problems = [finding for finding in findings if _is_problem(finding)]
+            _print_tables([*problems, *rest], settings if show_settings else [])
     if is_broken(findings):
         raise typer.Exit(output.FAILED)
 
@@ -87,6 +102,7 @@ def _findings(report: SettingsReport, repository: str | None, targets: Sequence[
     yield check_python(__version__)
     yield from report.invalid
     yield from _invalid_spark_conf(report)
+    yield from _spark_master(report)
     tasks: list[TaskDefinition] = []
     if targets:
         try:
@@ -120,9 +136,50 @@ def _invalid_spark_conf(report: SettingsReport) -> Iterator[Finding]:
         yield Finding(SETTING, "fail", str(error), "correct or unset PERAGO_SPARK_CONF")
 
 
+def _spark_master(report: SettingsReport) -> Iterator[Finding]:
+    """Try the Spark master, without starting Spark.  Its time is limited."""
+    if find_spec("pyspark") is None:
+        return
+    from perago.spark.config import runs_here
+    from perago.spark.master import check_master, connection_problem, remedy
+    from perago.spark_defaults import chosen_master
+
+    master, part = report.settings.spark_master, "Spark master"
+    try:
+        check_master(master)
+    except RuntimeConfigError as error:
+        says, _, advice = str(error).rpartition("; ")
+        yield Finding(part, "fail", says, advice)
+        return
+    if problem := connection_problem(master):
+        # A Kubernetes API may be reachable through a proxy only, which Spark knows.
+        level: Level = "warn" if master.startswith("k8s://") else "fail"
+        yield Finding(part, level, f"{master} does not answer ({problem})", remedy(os.environ))
+    else:
+        tried = (
+            "accepts connections"
+            if master.startswith(("spark://", "k8s://"))
+            else "is not tried before a session"
+        )
+        here = "is on this machine" if runs_here(master) else tried
+        source = chosen_master(os.environ, default="")[1]
+        where = {"environment": "PERAGO_SPARK_MASTER", "default": "the default"}.get(source, source)
+        yield Finding(part, "ok", f"{master} {here} ({where})")
+
+
 def _new_scratch_name() -> str:
     """Return a dated name for a probe branch, so that a sweep recognizes the branch if doctor is killed."""
     return probe_branch_name(time.time(), uuid.uuid4().hex[:12])
+
+
+def _is_problem(finding: Finding) -> bool:
+    return finding.level in ("fail", "warn")
+
+
+def _settings_summary(settings: Sequence[Setting]) -> Finding:
+    given = sum(setting.source != "default" for setting in settings)
+    says = f"{given} of {len(settings)} are set, and the others have their defaults"
+    return Finding("settings", "ok", says, "`perago doctor --settings` lists them")
 
 
 def _line(finding: Finding) -> str:
@@ -130,20 +187,14 @@ def _line(finding: Finding) -> str:
     return f"{finding.level:<4}  {finding.part}: {finding.says}{remedy}"
 
 
-def _print_tables(settings: Sequence[Setting], findings: Sequence[Finding]) -> None:
+def _print_tables(findings: Sequence[Finding], settings: Sequence[Setting]) -> None:
     # Imported here because Rich is slow to import, and most output does not need it.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     console = Console()
-    table = Table(box=None, title="settings", title_justify="left")
-    for heading in ("name", "value", "source"):
-        table.add_column(heading, overflow="fold")
-    for setting in settings:
-        table.add_row(*(Text(printable(text)) for text in (setting.name, setting.value, setting.source)))
-    console.print(table)
-    table = Table(box=None, title="\nfindings", title_justify="left")
+    table = Table(box=None, title="findings", title_justify="left")
     for heading in ("", "part", "what was found", "what to do"):
         table.add_column(heading, overflow="fold")
     for finding in findings:
@@ -151,4 +202,12 @@ def _print_tables(settings: Sequence[Setting], findings: Sequence[Finding]) -> N
             Text(finding.level, style=_STYLES[finding.level]),
             *(Text(printable(text)) for text in (finding.part, finding.says, finding.remedy)),
         )
+    console.print(table)
+    if not settings:
+        return
+    table = Table(box=None, title="\nsettings", title_justify="left")
+    for heading in ("name", "value", "source"):
+        table.add_column(heading, overflow="fold")
+    for setting in settings:
+        table.add_row(*(Text(printable(text)) for text in (setting.name, setting.value, setting.source)))
     console.print(table)

@@ -13,7 +13,9 @@ from perago.backend import open_fence
 from perago.cli import output
 from perago.cli.options import AsJson, Repository, Yes
 from perago.cli.server_choice import Asks, choose_servers
+from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
+from perago.settings import LAKEFS_NAMES
 
 Branch = Annotated[str, typer.Argument(metavar="BRANCH", help="The branch that workflows publish to.")]
 
@@ -31,6 +33,11 @@ def _lakefs(question: str | None = None, *, yes: bool = False) -> Iterator[Lake]
     """
     asks: Asks = "before it writes" if question is not None else "never"
     choice = choose_servers(None, True, asks=asks, yes=yes, lake_only=True)
+    if choice.settings.lakefs is None:
+        raise RuntimeConfigError(
+            f"lakeFS is not configured: set {', '.join(LAKEFS_NAMES)} (or run `lakectl config`); the embedded lake needs no "
+            "fence, it compares heads itself"
+        )
     with choice.open_lake() as lake:
         if question is not None:
             choice.agree(question)

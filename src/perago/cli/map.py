@@ -8,15 +8,17 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perago.cli import output
-from perago.cli.map_view import MapView
-from perago.cli.options import AsJson, PyFiles, Remote, Root, Yes
+from perago.cli.map_view import MOST_FAILURES, MapView, folding_jvm
+from perago.cli.options import Archives, AsJson, Jars, PyFiles, Remote, Root, Yes, spark_files
 from perago.cli.server_choice import Asks, choose_servers
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
@@ -28,8 +30,12 @@ if TYPE_CHECKING:
     from perago.backend import Embedded, Real
     from perago.lake.base import Lake
     from perago.runtime.maps.map_run import Map, MapRequest
-    from perago.runtime.maps.rows import Row
+    from perago.runtime.maps.rows import Row, RowOutcome
+    from perago.runtime.maps.run_file import MapRunFile
+    from perago.runtime.runs.map_runs import MapProgress
+    from perago.runtime.runs.record import MapRun
 
+_ROWS_NAMED = 5
 Target = Annotated[
     str, typer.Argument(metavar="TARGET:TASK", help="A module or file, and the name of a task in it.")
 ]
@@ -48,6 +54,13 @@ Retries = Annotated[
     typer.Option("--retries", min=0, metavar="N", help="Retries of a row; by default as the task declares."),
 ]
 Limit = Annotated[int | None, typer.Option("--limit", min=1, metavar="N", help="Run at most N rows.")]
+Verbose = Annotated[
+    bool,
+    typer.Option(
+        "--verbose",
+        help="Show every row that fails, not only the first of each kind, and all that Spark prints.",
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the table, but run nothing.")]
 
 
@@ -63,17 +76,23 @@ def map_(
     limit: Limit = None,
     dry_run: DryRun = False,
     py_files: PyFiles = [],  # noqa: B006 - typer reads the default, and never writes it
+    archives: Archives = [],  # noqa: B006
+    jars: Jars = [],  # noqa: B006
+    verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
     """Run one task over every row of a table, each as its own transaction, on Spark."""
+    files = spark_files(py_files, archives, jars)
     module, task = _task_of(target)
     asks: Asks = "never" if dry_run else "before it writes"
     choice = choose_servers(root, remote, asks=asks, yes=yes, lake_only=True)
-    settings = choice.settings
+    settings = replace(choice.settings, spark_files=files)
+    choice = replace(choice, settings=settings)
     # Imported here because these modules import the runtime, the adapters and Spark.
     from perago.assembly import check_map, check_pyspark, open_engine
     from perago.runtime.maps.plan import write_outcomes
     from perago.runtime.maps.run_file import locked_run_file
+    from perago.runtime.runs.map_runs import recorded
 
     if not dry_run:
         check_pyspark("perago map")
@@ -87,21 +106,31 @@ def map_(
         if not resume:
             choice.agree(f"Run {task.name} on {len(rows[:limit])} branches there?")
         request = _map_request((module, task), rows, where, retries)
-        with locked_run_file(
-            outcomes, request.fresh(_address(lake, where), time.time()), resume=resume
-        ) as run_file:
+        fresh = request.fresh(_address(lake, where), time.time())
+        with ExitStack() as opened:
+            run_file = opened.enter_context(locked_run_file(outcomes, fresh, resume=resume))
+            recorder = opened.enter_context(
+                recorded(settings.root, _record_of(run_file, table, outcomes, where))
+            )
             mapped = request.begin(lake, run_file)
             left = mapped.left(limit)
-            view = MapView(len(left), quiet=as_json)
+            view = MapView(len(left), quiet=as_json, verbose=verbose)
+
+            def on_outcome(outcome: RowOutcome) -> None:
+                view.on_outcome(outcome)
+                recorder.update(partial(_progress_of, mapped))
+
             try:
                 if left:
-                    engine = open_engine(settings, py_files)
-                    engine.check(mapped.plan)
+                    engine = open_engine(settings, task)
+                    with folding_jvm(mapped.plan.log, verbose=verbose):
+                        engine.check(mapped.plan)
                     with view:
-                        mapped.drive(engine, left, view.on_outcome)
+                        mapped.drive(engine, left, on_outcome)
             except KeyboardInterrupt:
                 output.note("stopped")
             finally:
+                recorder.save(_progress_of(mapped))
                 if mapped.known:
                     write_outcomes(outcomes, mapped.known.values())
     _print_summary(mapped, left, outcomes, seconds=view.seconds if as_json else None)
@@ -126,7 +155,7 @@ def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings)
     The task and the name of the outcomes file are checked first, so that an error in them is reported before anything
     is opened.
     """
-    from perago.runtime.maps.rows import rows_of
+    from perago.runtime.maps.parse import check_columns, rows_of
     from perago.runtime.maps.table import format_of, read_table
     from perago.runtime.worker.plan import check_tasks
 
@@ -134,18 +163,55 @@ def _rows(task: TaskDefinition, table: Path, outcomes: Path, settings: Settings)
         raise typer.BadParameter("TABLE and OUTCOMES are the same file: name another one for the outcomes")
     format_of(outcomes)
     check_tasks(settings, [task])
-    return rows_of(task, read_table(table), text=format_of(table) == "csv")
+    rows = rows_of(task, read_table(table), text=format_of(table) == "csv")
+    check_columns(task, rows)
+    return rows
 
 
 def _map_request(
     what: tuple[str, TaskDefinition], rows: list[Row], where: Embedded | Real, retries: int | None
 ) -> MapRequest:
-    from perago.assembly import max_result_bytes
+    from perago.assembly import executor_targets, max_result_bytes
     from perago.runtime.maps.map_run import MapRequest
+    from perago.runtime.runs.record import map_log
     from perago.spark.config import runs_here
 
-    here = runs_here(where.settings.spark_master)
-    return MapRequest(*what, rows, where, retries, max_result_bytes(), log_here=here)
+    settings = where.settings
+    log = partial(map_log, settings.root) if runs_here(settings.spark_master) else None
+    module, task = what
+    [target] = executor_targets(settings, [module], [task])
+    return MapRequest(target, task, rows, where, retries, max_result_bytes(), log)
+
+
+def _record_of(run_file: MapRunFile, table: Path, outcomes: Path, where: Embedded | Real) -> MapRun:
+    """Return the record of the run on this machine."""
+    from perago.runtime.runs.record import MapRun
+
+    return MapRun(
+        run_file.run,
+        run_file.task,
+        str(table),
+        str(outcomes),
+        run_file.rows,
+        run_file.started / 1000,
+        str(Path.cwd()),
+        lake=run_file.lake,
+        embedded=where.embedded,
+        command=_resume_words(),
+    )
+
+
+def _progress_of(mapped: Map) -> MapProgress:
+    from perago.runtime.maps.rows import failure_groups
+    from perago.runtime.runs.map_runs import MapFailure, MapProgress
+
+    counts = mapped.row_counts()
+    groups = [one for one in failure_groups(mapped.known.values()) if one.status != "UNSETTLED"]
+    failures = [
+        MapFailure(one.status, one.reason, len(one.rows), one.rows[:_ROWS_NAMED])
+        for one in groups[:MOST_FAILURES]
+    ]
+    return MapProgress(counts.done, counts.failed, failures, len(groups))
 
 
 def _address(lake: Lake, where: Embedded | Real) -> str:
@@ -154,7 +220,7 @@ def _address(lake: Lake, where: Embedded | Real) -> str:
 
 
 def _show_plan(lake: Lake, task: TaskDefinition, rows: list[Row]) -> None:
-    from perago.runtime.maps.rows import diagnostic_in
+    from perago.runtime.maps.parse import diagnostic_in
 
     known = set(lake.repositories())
     wrong = 0
@@ -178,12 +244,20 @@ def _print_summary(mapped: Map, left: list[Row], outcomes: Path, *, seconds: flo
 
     Prints JSON, including the duration, if `seconds` is set.
     """
+    from perago.runtime.maps.rows import failure_groups
+
     row_counts = mapped.row_counts()
+    groups = failure_groups(mapped.known.values())
     bad = [row for row in left if not mapped.is_done(row)]
     if seconds is not None:
         figures = {**asdict(row_counts), "left": row_counts.left, "seconds": round(seconds, 3)}
-        output.data({"run": mapped.plan.run, "outcomes": str(outcomes), **figures})
+        failures = [asdict(group) for group in groups]
+        output.data({"run": mapped.plan.run, "outcomes": str(outcomes), **figures, "failures": failures})
     else:
+        # A row that failed for a reason of its own was shown when it ended, unless an earlier session ran it.
+        for group in groups[:MOST_FAILURES]:
+            if len(group.rows) > 1:
+                output.note(str(group), lines=True)
         parts = [f"{row_counts.done} of {row_counts.rows} rows are done"]
         parts += [f"{row_counts.failed} failed"] if row_counts.failed else []
         more = row_counts.unsettled + row_counts.left
@@ -198,5 +272,8 @@ def _print_summary(mapped: Map, left: list[Row], outcomes: Path, *, seconds: flo
 
 def _resume_command() -> str:
     """Return the command that resumes the run: the current command line with --resume added."""
-    words = [word for word in sys.argv[1:] if word != "--resume"]
-    return shlex.join(["perago", *words, "--resume"])
+    return shlex.join(_resume_words())
+
+
+def _resume_words() -> list[str]:
+    return ["perago", *(word for word in sys.argv[1:] if word != "--resume"), "--resume"]

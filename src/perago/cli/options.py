@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -12,15 +16,27 @@ import typer
 from perago.cli import output
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import taskdef_warnings
-from perago.settings import parse_duration
+from perago.protocol.names import put_branch_name
+from perago.settings import SparkFiles, parse_duration
 
 Targets = Annotated[
     list[str], typer.Argument(metavar="TARGET", help="Modules (app.tasks) or files (app/tasks.py).")
 ]
-Repository = Annotated[str, typer.Argument(metavar="REPO", help="The repository.")]
+
+
+def _without_ref(text: str) -> str:
+    repository, at, ref = text.partition("@")
+    if at:
+        raise typer.BadParameter(f"give the repository {repository!r} alone, and {ref!r} in its own place")
+    return text
+
+
+Repository = Annotated[str, typer.Argument(metavar="REPO", help="The repository.", callback=_without_ref)]
 RepositoryAt = Annotated[
     str, typer.Argument(metavar="REPO[@REF]", help="The repository, and a branch, tag or commit (main).")
 ]
+Message = Annotated[str | None, typer.Option("--message", "-m", metavar="M", help="The commit's message.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, but remove nothing.")]
 Remote = Annotated[
     bool | None,
     typer.Option(
@@ -41,7 +57,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before change
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 RunName = Annotated[
     str | None,
-    typer.Argument(metavar="RUN", help="A run's id, or a workflow's; the newest run by default."),
+    typer.Argument(
+        metavar="RUN", help="The id of a run or workflow, or its beginning; the newest by default."
+    ),
 ]
 Root = Annotated[
     Path | None,
@@ -52,16 +70,55 @@ Root = Annotated[
     ),
 ]
 PyFiles = Annotated[
-    list[Path],
+    list[str],
     typer.Option(
         "--py-files",
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        help="A .py or .zip to send to Spark's executors; repeat it for more.",
+        metavar="FILE,…",
+        help="Python files (.py, .zip, .egg) to send to Spark's executors.",
     ),
 ]
+Archives = Annotated[
+    list[str],
+    typer.Option(
+        "--archives",
+        metavar="FILE[#NAME],…",
+        help="Archives that Spark's executors unpack.",
+    ),
+]
+Jars = Annotated[list[str], typer.Option("--jars", metavar="FILE,…", help="Jars for Spark.")]
+_PYTHON_FILES = (".py", ".zip", ".egg")
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 Warnings = Callable[[TaskDefinition], Iterable[str]]
+
+
+def spark_files(py_files: Sequence[str], archives: Sequence[str], jars: Sequence[str]) -> SparkFiles:
+    """Return the files for Spark, given as in `spark-submit`. From now on, task modules can import the Python files."""
+    given = {"--py-files": py_files, "--archives": archives, "--jars": jars}
+    split = {
+        option: [name for one in names for name in one.split(",") if name] for option, names in given.items()
+    }
+    for option, names in split.items():
+        for name in names:
+            remote = option != "--py-files" and _URI.match(name)
+            if not remote and not Path(name.partition("#")[0]).is_file():
+                raise typer.BadParameter(f"{option}: there is no file {name.partition('#')[0]!r}")
+    files = [Path(name).absolute() for name in split["--py-files"]]
+    for file in files:
+        if file.suffix not in _PYTHON_FILES:
+            raise typer.BadParameter(f"--py-files: {file.name!r} is not a .py, .zip or .egg file")
+        place = str(file.parent if file.suffix == ".py" else file)
+        if place not in sys.path:
+            sys.path.append(place)
+    return SparkFiles(
+        tuple(files),
+        jars=tuple(map(_file_uri, split["--jars"])),
+        archives=tuple(map(_file_uri, split["--archives"])),
+    )
+
+
+def _file_uri(name: str) -> str:
+    path, hash_, fragment = name.partition("#")
+    return name if _URI.match(name) else f"{Path(path).absolute().as_uri()}{hash_}{fragment}"
 
 
 def duration(text: str) -> float:
@@ -78,6 +135,12 @@ def read_repository(text: str) -> tuple[str, str | None]:
     if not repository or (at and not ref):
         raise typer.BadParameter(f"{text!r} is not REPO[@REF], such as events@main")
     return repository, ref or None
+
+
+def new_put_branches() -> Iterator[str]:
+    """Yield unique names for the hidden branches on which `put`, `merge` and `restore` stage their commits."""
+    while True:
+        yield put_branch_name(time.time(), uuid.uuid4().hex[:12])
 
 
 def warn_about(tasks: Iterable[TaskDefinition], of: Warnings = taskdef_warnings) -> None:

@@ -13,6 +13,7 @@ from perago.cli.options import AsJson, Local, Root, Yes, warn_about
 from perago.cli.server_choice import ServerChoice, format_changes, need_servers, refuse_without_terminal
 from perago.cli.workflow_input import is_workflow, read_definition, refuse_diagnostics
 from perago.declare.discovery import load_tasks
+from perago.declare.run_steps import with_run_steps
 from perago.runtime.registration import (
     TaskDefChange,
     WorkflowChange,
@@ -28,8 +29,8 @@ from perago.workflow.model.requirements import check_definition
 Sources = Annotated[
     list[str],
     typer.Argument(
-        metavar="TARGET… [WORKFLOW.json…]",
-        help="Modules (app.tasks) or files (app/tasks.py) with tasks, and workflows (flow.json, flows.py:NAME).",
+        metavar="TARGET… [WORKFLOW…]",
+        help="Modules (app.tasks) or files (app/tasks.py) with tasks, and workflows (flow.py:NAME, flow.json).",
     ),
 ]
 
@@ -57,6 +58,7 @@ def register(
     definitions = {file: read_definition(file) for file in files}
     for file, definition in definitions.items():
         check_definition(definition, file)
+        tasks = with_run_steps(tasks, definition)
     settings = load_settings(os.environ, root=root, remote=not local)
     if not local:
         need_servers(settings, lakefs=False)

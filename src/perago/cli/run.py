@@ -4,32 +4,46 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, Root, Yes, read_repository
+from perago.cli.options import (
+    Archives,
+    AsJson,
+    Jars,
+    PyFiles,
+    Remote,
+    Root,
+    Yes,
+    read_repository,
+    spark_files,
+)
 from perago.cli.run_view import Viewer, as_json, summary
 from perago.cli.server_choice import ServerChoice, agree_to_run, choose_servers, resumes_remotely
 from perago.cli.ui import check_page, serving_page
 from perago.cli.workflow_input import read_definition, read_import, read_payload, refuse_diagnostics
 from perago.declare.discovery import load_tasks
+from perago.declare.run_steps import with_run_steps
 from perago.workflow.model.expressions import UNKNOWN
 
 if TYPE_CHECKING:
     from perago.backend import Embedded, Real
     from perago.orchestrator.base import WorkflowState
     from perago.runtime.runs.record import Run
+    from perago.runtime.runs.rerun import Sibling
     from perago.runtime.worker.plan import WorkerPlan
 
+LONGEST_DELAY_SECONDS = 1.0
+"""The longest delay before a retry on the embedded servers: the author sits and waits."""
 WorkflowFile = Annotated[
     str | None,
     typer.Argument(
-        metavar="WORKFLOW.json",
-        help="The workflow: its JSON, or in Python flows.py:NAME. "
+        metavar="WORKFLOW",
+        help="The workflow: flow.py:NAME, or a JSON file. "
         "With --resume or --from the run's id, or nothing for the newest.",
     ),
 ]
@@ -61,7 +75,20 @@ FromStep = Annotated[
 Page = Annotated[
     bool, typer.Option("--ui", help="Serve a page that shows the run until it ends, and print its address.")
 ]
+KeepDelays = Annotated[
+    bool,
+    typer.Option(
+        "--keep-delays",
+        help="Wait between retries as the tasks declare, not just for a second (embedded servers).",
+    ),
+]
+NoRetries = Annotated[
+    bool, typer.Option("--no-retries", help="End a step at its first failure (embedded servers).")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show what the tasks print.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Show all that the tasks print, with the stacks of Spark's JVM.")
+]
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="How many attempts to run at once.")]
 
 
@@ -77,13 +104,21 @@ def run(
     resume: Resume = False,
     from_: FromStep = None,
     jobs: Jobs = 2,
+    keep_delays: KeepDelays = False,
+    no_retries: NoRetries = False,
     ui: Page = False,
     quiet: Quiet = False,
+    py_files: PyFiles = [],  # noqa: B006
+    archives: Archives = [],  # noqa: B006
+    jars: Jars = [],  # noqa: B006
+    verbose: Verbose = False,
     as_json_: AsJson = False,
 ) -> None:
     """Run a workflow and the worker for it, show its steps, and end with its result."""
     if not resume and from_ is None and (workflow is None or not tasks):
-        raise typer.BadParameter("give WORKFLOW.json and --tasks, or --resume, or --from STEP")
+        raise typer.BadParameter(
+            "give a workflow (flow.py:NAME or a JSON file) and its tasks (--tasks TARGET), or --resume, or --from STEP"
+        )
     if resume and from_ is not None:
         raise typer.BadParameter("--resume continues a run, --from starts a new one: give one of them")
     if workspace is not None:
@@ -101,9 +136,12 @@ def run(
         remote = resumes_remotely(root, workflow, remote=remote)
     # The user agreed to a resumed run when it was first started.
     choice = choose_servers(root, remote, asks="before it writes", yes=yes or existing)
-    servers = choice.backend()
+    files = spark_files(py_files, archives, jars)
+    choice = replace(choice, settings=replace(choice.settings, spark_files=files))
+    servers = _with_limits(choice.backend(), keep_delays=keep_delays, no_retries=no_retries)
     prepare_executors(servers)
     lost: frozenset[str] = frozenset()
+    siblings: list[Sibling] = []
     if resume:
         current, done = run_resume.find_completed(servers, workflow)
         if done is not None:
@@ -116,22 +154,43 @@ def run(
         plan, lost = run_resume.resume_run(servers, current, jobs)
     elif from_ is not None:
         choice.name_lake()
-        current, plan = run_resume.from_step(servers, workflow, from_, jobs=jobs)
+        current, plan, siblings = run_resume.from_step(servers, workflow, from_, jobs=jobs)
     else:
         request = _RunRequest(workflow or "", tuple(tasks), input_, workspace)
-        current, plan = _begin(choice, request, imports, jobs=jobs, quiet=as_json_)
+        current, plan = _begin(choice, servers, request, imports, jobs=jobs, quiet=as_json_)
     with ExitStack() as stack:
         if ui:
             served = stack.enter_context(serving_page(servers))
             output.note(f"page: {served.address('/run', id=current.id)}")
-        viewer = stack.enter_context(Viewer(silent=as_json_, prints=not quiet))
+        viewer = stack.enter_context(Viewer(silent=as_json_, prints=not quiet, verbose=verbose))
         ended = drive_resumed(current, plan, viewer, lost=lost) if resume else drive(current, plan, viewer)
     build_archive_for_next_run(plan.settings, list(plan.tasks.values()))
     _print_outcome(servers, current, ended, as_json_=as_json_)
+    if siblings:
+        run_resume.say_how_to_merge(siblings, choice.options(root))
+
+
+def _with_limits(servers: Embedded | Real, *, keep_delays: bool, no_retries: bool) -> Embedded | Real:
+    """Return the servers with the retries of a run whose author waits for it. Conductor applies the TaskDefs as they are."""
+    from perago.backend import Real
+    from perago.orchestrator.base import RetryLimits
+
+    if isinstance(servers, Real):
+        if no_retries or keep_delays:
+            option = "--no-retries" if no_retries else "--keep-delays"
+            raise typer.BadParameter(
+                f"{option} needs the embedded servers: Conductor retries as the registered TaskDef says; for no retries, "
+                "declare RetryPolicy(count=0)"
+            )
+        return servers
+    delay = None if keep_delays else LONGEST_DELAY_SECONDS
+    return replace(servers, limits=RetryLimits(delay, no_retries, stop_if_useless=True))
 
 
 def _print_outcome(servers: Embedded | Real, current: Run, ended: WorkflowState, *, as_json_: bool) -> None:
     """Print the outcome of a run, and the command that resumes it if it did not complete."""
+    from perago.runtime.observe.sanitize import Masker, secrets_of
+    from perago.runtime.runs.control import input_data_was_refused, new_run_command, retry_is_useless
     from perago.runtime.runs.inspect import attempts_at
     from perago.runtime.runs.record import log_file, resume_command
 
@@ -147,7 +206,15 @@ def _print_outcome(servers: Embedded | Real, current: Run, ended: WorkflowState,
             output.say(line, style, lines=True)
         output.note(f"log: {log}")
     if ended.status != "COMPLETED":
-        output.note(f"once you have fixed the cause, continue with `{command}`")
+        restart = new_run_command(current, ended.input, servers.settings.root)
+        how = f" with `{Masker(secrets_of(servers.settings))(restart)}`" if restart else ""
+        if retry_is_useless(ended):
+            output.note(f"retrying is useless: start a new run from the current head{how}")
+        elif input_data_was_refused(ended):
+            output.note(f"once the data is there, start a new run{how}")
+            output.note(f"once you have changed the task or its check, continue with `{command}`")
+        else:
+            output.note(f"once you have fixed the cause, continue with `{command}`")
         raise typer.Exit(output.FAILED)
 
 
@@ -160,7 +227,13 @@ class _RunRequest:
 
 
 def _begin(
-    choice: ServerChoice, request: _RunRequest, imports: list[str], *, jobs: int, quiet: bool
+    choice: ServerChoice,
+    servers: Embedded | Real,
+    request: _RunRequest,
+    imports: list[str],
+    *,
+    jobs: int,
+    quiet: bool,
 ) -> tuple[Run, WorkerPlan]:
     from perago.assembly import assemble_run
     from perago.backend import Real
@@ -168,10 +241,9 @@ def _begin(
     from perago.runtime.runs.record import new_run_id
     from perago.workflow.model.requirements import side_by_side, used_tasks
 
-    servers = choice.backend()
     folders = [read_import(item) for item in imports]
     definition, payload = read_definition(request.workflow), read_payload(request.given)
-    known = load_tasks(request.targets)
+    known = with_run_steps(load_tasks(request.targets), definition)
     # The commit that --workspace refers to is known only once the lake is open.
     given = payload if request.workspace is None else {**payload, "workspace": UNKNOWN}
     refuse_diagnostics(definition, known, file=request.workflow, given=given)

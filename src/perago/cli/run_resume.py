@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perago.cli import output
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from perago.backend import Embedded, Real
     from perago.orchestrator.base import WorkflowState
     from perago.runtime.runs.record import Run
+    from perago.runtime.runs.rerun import Sibling
     from perago.runtime.worker.plan import WorkerPlan
 
 
@@ -44,8 +47,8 @@ def resume_run(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerP
 
 def from_step(
     servers: Embedded | Real, run_id: str | None, step: str, *, jobs: int
-) -> tuple[Run, WorkerPlan]:
-    """Start a new run from a step in an earlier run. Returns the new run and its worker plan."""
+) -> tuple[Run, WorkerPlan, list[Sibling]]:
+    """Start a new run from a step in an earlier run. Returns the new run, its worker plan and its branches."""
     from perago.backend import Embedded
     from perago.runtime.runs import run
     from perago.runtime.runs.record import new_run_id
@@ -70,7 +73,16 @@ def from_step(
             f"it works on branch {sibling.name} of {sibling.repository}, made at {sibling.commit}, and not on "
             f"{sibling.branch}"
         )
-    return new_run, plan
+    return new_run, plan, siblings
+
+
+def say_how_to_merge(siblings: Sequence[Sibling], options: Sequence[str]) -> None:
+    """Print the command that merges each branch of a run that was started at a step. `options` name the servers."""
+    for sibling in siblings:
+        command = ["perago", "merge", sibling.repository, sibling.name, sibling.origin, *options]
+        output.note(
+            f"its results are on branch {sibling.name}; merge them into {sibling.origin} with `{shlex.join(command)}`"
+        )
 
 
 def _workflow_changed(found: Run) -> bool:

@@ -11,8 +11,10 @@ The summary shows each reason once, at its step, and does not repeat the orchest
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -20,16 +22,25 @@ from typing import Any
 import typer
 
 from perago.orchestrator.base import TaskState, WorkflowState
+from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import parse_record
 from perago.protocol.names import SHORT
+from perago.protocol.steps import PRE_CHECKS, SESSION
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.sanitize import printable
 from perago.runtime.runs import format
 from perago.runtime.runs.format import coming_retry, poll_delay
 from perago.runtime.runs.inspect import OPEN, LoggedAttempt, by_step, seconds_of, worker_tasks
 
-STYLES = {"COMPLETED": "green", "IN_PROGRESS": "cyan", "SCHEDULED": "dim", "TIMED_OUT": "yellow"}
+STYLES = {
+    "COMPLETED": "green",
+    "IN_PROGRESS": "cyan",
+    "SCHEDULED": "dim",
+    "TIMED_OUT": "yellow",
+    "STOPPED": "yellow",
+}
 FLUSH_SECONDS = 0.1
+SHOWN_WAIT_SECONDS = 0.1
 
 Line = tuple[str, str | None]
 """A line of text and its style."""
@@ -38,15 +49,25 @@ Line = tuple[str, str | None]
 class Viewer:
     """Shows a workflow while it runs.
 
-    With `silent`, nothing is shown. With `prints`, the output of bodies is included.
+    With `silent`, nothing is shown. With `prints`, the output of bodies is included; with `verbose`, without folding.
     """
 
-    def __init__(self, *, silent: bool, prints: bool = True, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        *,
+        silent: bool,
+        prints: bool = True,
+        verbose: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._verbose = verbose
+        self._folds: defaultdict[str, format.OutputFold] = defaultdict(format.OutputFold)
         self._silent = silent
         self._prints = prints and not silent
         self._clock = clock
         self._live: Any = None
         self._seen: dict[str, str] = {}
+        self._sessions: dict[str, float] = {}
         self._explained: set[str] = set()
         self._steps: dict[str, str] = {}
         self._waiting: list[str] = []
@@ -70,14 +91,29 @@ class Viewer:
         attempt = event.attempt
         if attempt is not None and event.kind in ("step", "doing"):
             self._steps[attempt.task_id] = event.text or event.step
+        if attempt is not None and event.kind == "step" and not self._silent:
+            self._show_session(attempt, event.step)
         if attempt is not None and event.kind == "printed" and parse_record(event.text) is None:
-            self.print_line(attempt.reference_task_name, attempt.retry_count, event.text)
+            line = event.text if self._verbose else self._folds[attempt.task_id](event.text)
+            if line is not None:
+                self.print_line(attempt.reference_task_name, attempt.retry_count, line)
         if event.kind in ("draining", "forced") and not self._silent:
             self._print(_stop_message(event))
             self._flush()
         if event.kind == "died" and not self._silent:
             of = f" of {attempt.reference_task_name} at step {event.step!r}" if attempt else ""
             self._print(f"the executor{of} died: {event.text}")
+
+    def _show_session(self, attempt: Attempt, step: str) -> None:
+        """Print how long an attempt waited for its Spark session, once the step after it begins."""
+        if step == SESSION.name:
+            self._sessions.setdefault(attempt.task_id, self._clock())
+            return
+        waited = self._clock() - self._sessions.pop(attempt.task_id, math.inf)
+        if waited >= SHOWN_WAIT_SECONDS:
+            name = format.attempt_name(attempt.reference_task_name, attempt.retry_count)
+            got = "Spark session ready" if step == PRE_CHECKS.name else "no Spark session"
+            self._print(f"{name}: {got} after {format.duration(waited)}")
 
     def show(self, state: WorkflowState) -> None:
         """Show the current state of the workflow."""
@@ -162,10 +198,14 @@ def _table(state: WorkflowState, steps: Mapping[str, str], now: float, height: i
             Text(printable(format.attempt_name(task.reference, task.retry_count))),
             Text(task.status, style=STYLES.get(task.status, "red")),
             Text(format.duration(seconds_of(task, now))),
-            Text(printable(format.result_location(task, SHORT))),
+            Text(printable(_published(task))),
             Text(printable(why)),
         )
     return table
+
+
+def _published(task: TaskState) -> str:
+    return format.NOTHING_CHANGED if format.changed_nothing(task) else format.result_location(task, SHORT)
 
 
 def _elapsed(state: WorkflowState, now: float) -> float | None:
@@ -182,6 +222,9 @@ def summary(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> Iterator
     for reference, tries in steps.items():
         last = tries[-1].task
         yield f"{reference:<{width}}  {_step_line(tries)}", STYLES.get(last.status, "red")
+        for record in (record for one in tries for record in one.records if record.replaced_unsigned):
+            warning = format.replaced_unsigned(record.replaced_unsigned)
+            yield f"{'':<{width}}  warning: {warning}", "yellow"
         if last.reason and last.status != "COMPLETED":
             for line in last.reason.split("\n"):
                 yield f"{'':<{width}}  {line}", None
@@ -219,6 +262,7 @@ def as_json(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> dict[str
         "reason": state.reason,
         "started": state.started,
         "seconds": workflow_seconds(state),
+        "input": dict(state.input),
         "output": dict(state.output),
         "tasks": [_task_json(attempt) for attempt in attempts],
     }
@@ -236,6 +280,8 @@ def _step_line(tries: Sequence[LoggedAttempt]) -> str:
     count = "1 attempt " if len(tries) == 1 else f"{len(tries)} attempts"
     took = format.duration(_seconds([one.task for one in tries]))
     moved = format.changes(last.record)
+    if not moved and format.changed_nothing(last.task):
+        moved = format.NOTHING_CHANGED
     published = format.result_location(last.task) + (f" ({moved})" if moved else "")
     return f"{last.task.status:<12}  {count}  {took:>8}  {published}".rstrip()
 
@@ -259,6 +305,7 @@ def _task_json(attempt: LoggedAttempt) -> dict[str, Any]:
         "started": task.started,
         "seconds": None if took is None else round(took, 3),
         "worker": task.worker,
+        "input": dict(task.input),
         "output": dict(task.output),
         "reason": task.reason,
         "records": [asdict(record) for record in attempt.records],

@@ -1,9 +1,10 @@
-"""`perago runs`: list runs, newest first.  `perago runs prune` removes old ones."""
+"""`perago runs`: list runs, newest first.  `perago runs rm` and `perago runs prune` remove them."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,9 +17,13 @@ from perago.cli.server_choice import ServerChoice, refuse_without_terminal, serv
 from perago.settings import load_settings
 
 if TYPE_CHECKING:
-    from perago.runtime.runs.listing import RunRow
+    from perago.runtime.runs.listing import Judged, RunRow
+    from perago.settings import Settings
 
-app = typer.Typer(help="List runs, newest first, or remove old ones.", invoke_without_command=True)
+_COMMIT_CHARS = 8
+_REASON_CHARS = 160
+
+app = typer.Typer(help="List runs, newest first, or remove them.", invoke_without_command=True)
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="List at most this many.")]
 OlderThan = Annotated[
     float,
@@ -28,6 +33,9 @@ OlderThan = Annotated[
         parser=duration,
         help="Remove runs without activity for this long (30s, 5m, 1h, 2d).",
     ),
+]
+RunNames = Annotated[
+    list[str], typer.Argument(metavar="RUN…", help="The ids of runs or workflows, or their beginnings.")
 ]
 
 
@@ -39,7 +47,7 @@ def runs(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """List runs, newest first, with their start time, workflow, status, duration and failure."""
+    """List runs, newest first, with their start time, workflow, status, duration, input and failure."""
     if context.invoked_subcommand is not None:
         if root is not None or remote is not None or as_json:
             raise typer.BadParameter(
@@ -66,31 +74,74 @@ def prune(older_than: OlderThan, root: Root = None, yes: Yes = False, as_json: A
 
     refuse_without_terminal("before it deletes", yes=yes)
     settings = load_settings(os.environ, root=root)
-    judged = partial(listing.judge_runs, settings.root, older_than=older_than, now=time.time())
+    _remove(
+        settings,
+        partial(listing.judge_runs, settings.root, older_than=older_than, now=time.time()),
+        yes=yes,
+        as_json=as_json,
+    )
+
+
+@app.command("rm")
+def rm(names: RunNames, root: Root = None, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Remove the folders of these runs, with their logs and state. What the runs have published is kept."""
+    from perago.runtime.runs import listing
+
+    refuse_without_terminal("before it deletes", yes=yes)
+    settings = load_settings(os.environ, root=root)
+    _remove(settings, partial(listing.chosen_runs, settings.root, names), yes=yes, as_json=as_json)
+
+
+def _remove(settings: Settings, judged: Callable[[], list[Judged]], *, yes: bool, as_json: bool) -> None:
+    """Show the runs that would be removed, ask, and remove them."""
+    from perago.runtime.runs.format import size
+    from perago.runtime.runs.listing import remove_run
+    from perago.runtime.runs.record import MapRun
+
     runs_now = judged()
-    going = [run for run, keep in runs_now if not keep]
+    going = [one for one in runs_now if not one.keep]
     if going and not yes:
-        for run in going:
-            output.note(f"would remove: {run.id}  {run.workflow_name}")
-        ServerChoice(settings).agree_to_delete(f"Remove {len(going)} runs below {settings.root}?")
+        for one in going:
+            last = format_time(one.last_write)
+            output.note(
+                f"would remove: {one.run.id}  {one.run.workflow_name}  {size(one.bytes)}, last written {last}"
+            )
+        total = size(sum(one.bytes for one in going))
+        kept = f" ({len(runs_now) - len(going)} are kept)" if len(going) < len(runs_now) else ""
+        ServerChoice(settings).agree_to_delete(
+            f"Remove {_count(len(going))}, {total}, below {settings.root}{kept}?"
+        )
         # A run may have been resumed while the user read the question.
         runs_now = judged()
-    done = [(run, keep or listing.remove_run(settings.root, run)) for run, keep in runs_now]
+    done = [(one, one.keep or remove_run(settings.root, one.run)) for one in runs_now]
     if as_json:
         output.data(
-            [{"run": run.id, "workflow": run.workflow_name, "action": action} for run, action in done]
+            [
+                {"run": one.run.id, "workflow": one.run.workflow_name, "bytes": one.bytes, "action": action}
+                for one, action in done
+            ]
         )
     else:
-        for run, action in done:
-            output.say(f"{run.id}  {run.workflow_name}  {action}")
-        gone = sum(action == "removed" for _, action in done)
-        output.say(f"{gone} removed, {len(done) - gone} kept")
+        for one, action in done:
+            output.say(f"{one.run.id}  {one.run.workflow_name}  {size(one.bytes)}  {action}")
+        if any(isinstance(one.run, MapRun) and action == "removed" for one, action in done):
+            output.note(
+                "the outcomes of a removed map and its record in the lake (repository perago-maps) stay: `perago map` "
+                "still resumes it with --resume"
+            )
+        gone = [one.bytes for one, action in done if action == "removed"]
+        output.say(f"{len(gone)} removed ({size(sum(gone))}), {len(done) - len(gone)} kept")
     if any(action.startswith("failed") for _, action in done):
         raise typer.Exit(output.FAILED)
 
 
+def _count(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
+
+
 def _lines(rows: list[RunRow]) -> list[str]:
     from perago.runtime.runs.format import duration as took
+    from perago.runtime.runs.run_input import values_text, workspaces_text
 
     table = [
         (
@@ -99,16 +150,25 @@ def _lines(rows: list[RunRow]) -> list[str]:
             row.workflow,
             row.status,
             took(row.seconds) or "-",
+            workspaces_text(row.input, _COMMIT_CHARS) or "-",
         )
         for row in rows
     ]
     widths = [max(len(cell) for cell in column) for column in zip(*table, strict=True)]
-    ends = [f"stopped; {row.resume}" if row.resume else row.failed for row in rows]
+    rest = [
+        " | ".join(filter(None, (values_text(row.input), row.marks, row.resume or _cut(row.failed))))
+        for row in rows
+    ]
     return [
         "  ".join([*(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)), end]).rstrip()
-        for cells, end in zip(table, ends, strict=True)
+        for cells, end in zip(table, rest, strict=True)
     ]
 
 
 def _as_json(row: RunRow) -> dict[str, Any]:
-    return {**asdict(row), "seconds": row.seconds}
+    return {**asdict(row), "seconds": row.seconds, "workspaces": [asdict(one) for one in row.workspaces]}
+
+
+def _cut(reason: str) -> str:
+    """Return the beginning of a reason, which names the cause; `perago show` has all of it."""
+    return reason if len(reason) <= _REASON_CHARS else f"{reason[: _REASON_CHARS - 1]}…"

@@ -16,9 +16,10 @@ from typing import Annotated
 import typer
 
 from perago.cli import output
-from perago.cli.options import Local, PyFiles, Root, Targets, warn_about
+from perago.cli.options import Archives, Jars, Local, PyFiles, Root, Targets, spark_files, warn_about
 from perago.cli.server_choice import need_servers
 from perago.declare.discovery import load_tasks
+from perago.declare.run_steps import with_run_steps
 from perago.settings import load_settings
 
 
@@ -55,7 +56,15 @@ def start(
             help="Where attempts run: in processes of this machine, or on the executors of PERAGO_SPARK_MASTER.",
         ),
     ] = Engine.PROCESS,
+    no_run_steps: Annotated[
+        bool,
+        typer.Option(
+            "--no-run-steps", help="Do not run the built-in steps that open and publish whole runs."
+        ),
+    ] = False,
     py_files: PyFiles = [],  # noqa: B006 - typer reads the default, and never writes it
+    archives: Archives = [],  # noqa: B006
+    jars: Jars = [],  # noqa: B006
     log_format: Annotated[
         Lines | None,
         typer.Option(
@@ -64,9 +73,8 @@ def start(
     ] = None,
 ) -> None:
     """Start a worker for the tasks. SIGINT or SIGTERM stops it once running attempts have ended; a second one kills them."""
-    if py_files and engine is not Engine.SPARK:
-        raise typer.BadParameter("--py-files sends files to Spark executors: add --engine spark")
     settings = load_settings(os.environ, root=root, remote=not local)
+    settings = replace(settings, spark_files=spark_files(py_files, archives, jars))
     if log_format is not None:
         settings = replace(settings, log_format=log_format.value)
     if not local:
@@ -75,14 +83,22 @@ def start(
     # commands need neither.
     from perago.assembly import assemble_worker, on_spark, prepare_executors
     from perago.backend import Embedded, Real, server_names
+    from perago.runtime.observe.logs import logging_to
     from perago.runtime.worker.plan import check_lake, check_taskdefs, register_missing_taskdefs
     from perago.runtime.worker.supervisor import Supervisor, serve
 
     servers = Embedded(settings) if local else Real(settings)
     prepare_executors(servers)
     tasks = load_tasks(targets)
+    served = tasks if no_run_steps else with_run_steps(tasks)
+    if (
+        (py_files or archives or jars)
+        and engine is not Engine.SPARK
+        and all(t.kind == "plain" for t in tasks)
+    ):
+        raise typer.BadParameter("--py-files, --archives and --jars are for Spark: add --engine spark")
     warn_about(tasks)
-    plan = assemble_worker(servers, targets, tasks, slots=slots)
+    plan = assemble_worker(servers, targets, served, slots=slots)
     with plan.spec.servers.opened() as (lake, orchestrator):
         plan = replace(plan, servers=server_names(settings, lake, orchestrator, embedded=local))
         check_lake(lake)
@@ -92,7 +108,9 @@ def start(
         else:
             check_taskdefs(orchestrator, tasks, remedy=_remedy(targets, root, local=local))
         if engine is Engine.SPARK:
-            plan = on_spark(plan, py_files)
+            # The worker logs only once it serves, but starting Spark can take minutes.
+            with logging_to(settings, name="supervisor"):
+                plan = on_spark(plan)
         code = serve(plan, Supervisor(plan, orchestrator, lake), http=http, environ=os.environ)
     raise typer.Exit(code)
 

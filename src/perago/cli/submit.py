@@ -81,7 +81,7 @@ def submit(
         if lake is not None:
             closing.callback(lake.close)
         wanted = SubmitRequest(name, payload, workspace, version)
-        prepared = prepare(orchestrator, lake, wanted, remedy=where.command("register", "WORKFLOW.json"))
+        prepared = prepare(orchestrator, lake, wanted, remedy=where.command("register", "WORKFLOW"))
         for text in prepared.warnings:
             output.warn(text)
         _agree(ServerChoice(where.settings, yes), prepared)
@@ -128,7 +128,7 @@ class _Where:
         if not (self.settings.root / "orchestrator.db").is_file():
             raise RuntimeConfigError(
                 f"nothing is registered below {self.settings.root}: "
-                f"`{self.command('register', 'TARGET', 'WORKFLOW.json')}` does "
+                f"`{self.command('register', 'TARGET', 'WORKFLOW')}` does "
                 "that, and --root says where"
             )
         output.note(f"embedded servers: {self.settings.root}")

@@ -12,7 +12,7 @@ import typer
 
 from perago.backend import open_conductor, open_local_orchestrators
 from perago.cli import output
-from perago.cli.options import AsJson, Remote, Root, Yes, duration
+from perago.cli.options import AsJson, DryRun, Remote, Root, Yes, duration
 from perago.cli.server_choice import ServerChoice, choose_servers, need_servers
 from perago.errors import LakeError
 from perago.lake.base import Lake
@@ -39,11 +39,17 @@ def sweep(
             help=f"Keep tags, and branches of unknown tasks, newer than AGE ({DEFAULT_AGE} by default).",
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be removed, but remove nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     tags: Annotated[
         bool, typer.Option("--tags", help="Also remove the tags of replaced heads; requires --older-than.")
+    ] = False,
+    runs: Annotated[
+        bool,
+        typer.Option(
+            "--runs",
+            help="Also remove the branches of runs that were not published, and the tags of published runs; requires "
+            "--older-than.",
+        ),
     ] = False,
     root: Root = None,
     remote: Remote = None,
@@ -51,6 +57,10 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Remove the staging and claim branches, hidden ones included, that attempts have left behind."""
+    if runs and older_than is None:
+        raise typer.BadParameter(
+            "--runs requires --older-than: say how old a run must be before it can no longer be resumed"
+        )
     if tags and older_than is None:
         raise typer.BadParameter(
             "--tags requires --older-than: say how old a replaced head must be before its tag is removed"
@@ -60,10 +70,10 @@ def sweep(
     if choice.remote:
         need_servers(choice.settings)
     with choice.open_lake() as lake, ExitStack() as stack:
-        leftovers = find_leftovers(lake, repositories or [], tags=tags)
+        leftovers = find_leftovers(lake, repositories or [], tags=tags, runs=runs)
         # Opened after the listing, so that the orchestrators know the attempt behind every listed branch.
         owners = _owners(stack, choice, lake)
-        judged = partial(judge, lake, leftovers, owners, now=time.time(), older_than=age)
+        judged = partial(judge, lake, leftovers, owners, now=time.time(), older_than=age, runs=runs)
         verdicts = judged()
         ended = {}
         if not dry_run and any(verdict.goes for verdict in verdicts):

@@ -1,15 +1,18 @@
 """Checks on a workspace, run before the body (`pre`) or after it (`post`).
 
 A check is a value with a `label()` and a `violation(tree)`, or any callable `(workdir, params) -> None` that raises if
-the check does not hold.  A check that measures something also has `finding(tree)`, which is called instead of
+the check does not hold.  In a Spark task, a callable whose first parameter is annotated as `SparkWorkspace` gets the
+workspace in place of the folder.  A check that measures something also has `finding(tree)`, which is called instead of
 `violation(tree)`.  If a `pre` check fails, `PreGuardrailViolation` is raised (terminal); if a `post` check fails,
-`PostGuardrailViolation`.  A `TaskFailed` raised by a check passes through unchanged.  `evaluate_checks` yields the
-result of every check, so that users also see the figures of the checks that passed.
+`PostGuardrailViolation`.  A check with `level="warn"` is recorded and logged, and fails nothing.  A `TaskFailed` raised
+by a check passes through unchanged.  `evaluate_checks` yields the result of every check, so that users also see the
+figures of the checks that passed.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence, Sized
 from dataclasses import dataclass
@@ -42,7 +45,10 @@ from perago.protocol.paths import (
     is_empty,
     leads_out,
 )
+from perago.protocol.suggestions import did_you_mean
 from perago.protocol.view import View
+
+log = logging.getLogger("perago.checks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,9 @@ def format_count(things: Sized | int, one: str, many: str = "") -> str:
 
 
 Phase = Literal["pre", "post"]
+Level = Literal["fail", "warn"]
+"""What a violation does: fail the attempt, or only be recorded and logged."""
+LEVELS: tuple[Level, ...] = ("fail", "warn")
 CheckKind = Literal["require_file", "require_dir", "require_glob", "forbid_glob"]
 
 _NEARBY = 5
@@ -110,6 +119,14 @@ class PlacedCheck(Protocol):
         """Return whether the check's paths are certain to be outside the view."""
 
 
+@runtime_checkable
+class WorkspaceTree(Protocol):
+    """A file tree of a Spark task, which can call checks that take the workspace."""
+
+    def call_with_workspace(self, check: Callable[[Any, Any], None], params: object) -> object:
+        """Call the check with the workspace, which it can only read, and return its answer."""
+
+
 Check = TreeCheck | Callable[[Path, Any], None]
 
 
@@ -121,11 +138,13 @@ class PathCheck:
     pattern: str
     min_count: int | None = None
     max_count: int | None = None
+    level: Level = "fail"
 
     def label(self) -> str:
         """Return the check as written in the declaration."""
         bounds = {"min_count": self.min_count, "max_count": self.max_count}
         shown = "".join(f", {name}={count}" for name, count in bounds.items() if count is not None)
+        shown += level_label(self.level)
         return f"{self.kind}({self.pattern!r}{shown})"
 
     def violation(self, tree: Tree) -> str | None:
@@ -176,26 +195,36 @@ class PathCheck:
         return CheckResult(format_count(matches, "path"))
 
 
-def require_file(path: str | os.PathLike[str]) -> PathCheck:
-    """Require a file at this path."""
-    return _path_check("require_file", path)
+def require_file(path: str | os.PathLike[str], *, level: Level = "fail") -> PathCheck:
+    """Require a file at this path.  With `level="warn"`, a violation is recorded and logged, and fails nothing."""
+    return _path_check("require_file", path, level)
 
 
-def require_dir(path: str | os.PathLike[str]) -> PathCheck:
-    """Require a folder at this path."""
-    return _path_check("require_dir", path)
+def require_dir(path: str | os.PathLike[str], *, level: Level = "fail") -> PathCheck:
+    """Require a folder at this path.  With `level="warn"`, a violation is recorded and logged, and fails nothing."""
+    return _path_check("require_dir", path, level)
 
 
 def require_glob(
-    pattern: str | os.PathLike[str], *, min_count: int = 1, max_count: int | None = None
+    pattern: str | os.PathLike[str],
+    *,
+    min_count: int = 1,
+    max_count: int | None = None,
+    level: Level = "fail",
 ) -> PathCheck:
-    """Require that at least `min_count` and at most `max_count` paths match."""
-    return _path_check("require_glob", pattern, min_count=min_count, max_count=max_count)
+    """Require that at least `min_count` and at most `max_count` paths match.
+
+    With `level="warn"`, a violation is recorded and logged, and fails nothing.
+    """
+    return _path_check("require_glob", pattern, level, min_count=min_count, max_count=max_count)
 
 
-def forbid_glob(pattern: str | os.PathLike[str], *, max_count: int = 0) -> PathCheck:
-    """Forbid matching paths, or allow at most `max_count` of them."""
-    return _path_check("forbid_glob", pattern, max_count=max_count)
+def forbid_glob(pattern: str | os.PathLike[str], *, max_count: int = 0, level: Level = "fail") -> PathCheck:
+    """Forbid matching paths, or allow at most `max_count` of them.
+
+    With `level="warn"`, a violation is recorded and logged, and fails nothing.
+    """
+    return _path_check("forbid_glob", pattern, level, max_count=max_count)
 
 
 def run_checks(phase: Phase, checks: Sequence[Check], tree: Tree, params: object = None) -> None:
@@ -220,10 +249,13 @@ def evaluate_checks(
                 raise
             failed, found = error, failed_result(describe_with_place(error))
         found = CheckResult(_plain_text(found.text), found.passed)
-        yield CheckRecord(phase, name, found.text, passed=found.passed)
+        warns = getattr(check, "level", "fail") == "warn"
+        yield CheckRecord(phase, name, found.text, passed=found.passed, level="warn" if warns else "")
         if isinstance(failed, TaskFailed):
             raise failed
-        if not found.passed:
+        if not found.passed and warns and (failed is None or isinstance(failed, GuardrailViolation)):
+            log.warning("%s check %s did not pass: %s", phase, name, found.text)
+        elif not found.passed:
             raise violation(f"{phase} check {name} failed: {found.text}") from failed
 
 
@@ -232,9 +264,44 @@ def check_guardrails(root: Path, guardrails: Sequence[Check], phase: str) -> Non
     run_checks("pre" if phase == "pre" else "post", guardrails, FolderTree(root))
 
 
+def is_user_code(check: Check) -> bool:
+    """Return whether the check is a callable of the author's."""
+    return not isinstance(check, TreeCheck)
+
+
+def takes_workspace(check: object) -> bool:
+    """Return whether the check is a callable whose first parameter is annotated as a `SparkWorkspace`."""
+    if isinstance(check, TreeCheck) or not callable(check):
+        return False
+    annotation: object = ""
+    for evaluate in (True, False):  # an annotation of the other parameter may not be resolvable
+        try:
+            [first, *_] = inspect.signature(check, eval_str=evaluate).parameters.values()
+        except (NameError, ValueError, TypeError, SyntaxError, AttributeError):
+            continue
+        annotation = first.annotation
+        break
+    if isinstance(annotation, str):
+        return annotation.strip("'\"").rpartition(".")[2] == "SparkWorkspace"
+    return getattr(annotation, "__perago_workspace__", None) == "spark"
+
+
 def needs_path(check: Check) -> bool:
     """Return whether the check needs a folder on disk rather than just a listing."""
-    return not isinstance(check, TreeCheck)
+    return is_user_code(check) and not takes_workspace(check)
+
+
+def level_label(level: Level) -> str:
+    """Return the level as written in a declaration, or "" for the default."""
+    return "" if level == "fail" else f", level={level!r}"
+
+
+def level_diagnostics(kind: str, level: object) -> list[Diagnostic]:
+    """Return a diagnostic if the level of a check is not one of `LEVELS`."""
+    if level in LEVELS:
+        return []
+    hint = did_you_mean(str(level), LEVELS, otherwise="")
+    return [Diagnostic(f"{kind} level", f"must be 'fail' or 'warn'{hint}", level)]
 
 
 def label(check: Check) -> str:
@@ -286,21 +353,29 @@ def _plain_text(text: object) -> str:
         return f"a {type(text).__name__} (its text cannot be shown)"
 
 
-def _call_check(check: Callable[[Path, Any], None], tree: Tree, params: object) -> str | None:
-    if tree.path is None:
-        raise GuardrailViolation("it wants a folder, and the workspace is a listing here")
-    answer: object = check(tree.path, params)  # type: ignore[func-returns-value]
+def _call_check(check: Callable[[Any, Any], None], tree: Tree, params: object) -> str | None:
+    answer: object
+    if takes_workspace(check):
+        if not isinstance(tree, WorkspaceTree):
+            raise GuardrailViolation("it takes a SparkWorkspace, which only a Spark task has")
+        answer = tree.call_with_workspace(check, params)
+    elif tree.path is None:
+        raise GuardrailViolation("it needs local files, but direct placement has none")
+    else:
+        answer = check(tree.path, params)  # type: ignore[func-returns-value]
     return "it returned False; a check says no by raising" if answer is False else None
 
 
-def _path_check(kind: CheckKind, path: str | os.PathLike[str], **bounds: int | None) -> PathCheck:
+def _path_check(
+    kind: CheckKind, path: str | os.PathLike[str], level: Level, **bounds: int | None
+) -> PathCheck:
     pattern, broken = _read_pattern(path)
     diagnostics = [Diagnostic(f"{kind} pattern", broken, path)] if broken else []
-    diagnostics += _bound_diagnostics(kind, bounds)
+    diagnostics += _bound_diagnostics(kind, bounds) + level_diagnostics(kind, level)
     if diagnostics:
         report(diagnostics, calling_place())
         return PathCheck("forbid_glob", "*", max_count=0)
-    return PathCheck(kind, pattern, **bounds)
+    return PathCheck(kind, pattern, level=level, **bounds)
 
 
 def _bound_diagnostics(kind: CheckKind, bounds: dict[str, int | None]) -> list[Diagnostic]:

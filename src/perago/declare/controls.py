@@ -70,7 +70,8 @@ class TimeoutPolicy(SpecBase):
         if not isinstance(values, dict) or "response_seconds" in values:
             return values
         seconds = values.get("seconds")
-        if isinstance(seconds, int) and 0 < seconds < DEFAULT_LEASE_SECONDS:
+        # A bool is reported once, for the field that has it.
+        if type(seconds) is int and 0 < seconds < DEFAULT_LEASE_SECONDS:
             return values | {"response_seconds": seconds}
         return values
 

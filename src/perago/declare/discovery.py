@@ -31,7 +31,7 @@ from pydantic import ValidationError
 from perago.declare.diagnostics import LocatedDiagnostic, SourceLocation, collect_diagnostics, one_line
 from perago.declare.task import TaskDefinition, forget_tasks, tasks_declared_in
 from perago.errors import TaskDefinitionError
-from perago.protocol.suggestions import did_you_mean
+from perago.protocol.suggestions import did_you_mean, listed
 from perago.workflow.model.expressions import expressions_in
 
 _LINE = 100
@@ -203,9 +203,20 @@ def _is_part_of(task: TaskDefinition, place: SourceLocation | None) -> bool:
     return task.place.line <= place.line <= max(lines, default=task.place.line)
 
 
+def _folder_of(target: str) -> Path | None:
+    folders = (Path(target), Path(target.replace(".", "/"))) if target else ()
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
 def _no_task_message(target: str) -> str:
-    if Path(target.replace(".", "/")).is_dir():
-        return f"target {target!r}: is a folder, and declares no task itself; name a file in it ({target}/tasks.py)"
+    if folder := _folder_of(target):
+        files = sorted(str(file) for file in folder.glob("*.py") if file.name != "__init__.py")
+        there = (
+            f"name a file in it: {listed(files)}"
+            if files
+            else "it holds no Python file: name one that declares tasks"
+        )
+        return f"target {target!r}: is a folder, and declares no task itself; {there}"
     if workflow := _workflow_in(import_target(target)):
         return f"target {target!r}: declares no task; its workflow is called {target}:{workflow}"
     return f"target {target!r}: declares no task; decorate a function of this module with @task"
@@ -257,6 +268,8 @@ def import_target(target: str) -> ModuleType:
     if target.endswith(".py"):
         return _import_file(target)
     if not target or not all(part.isidentifier() for part in target.split(".")):
+        if _folder_of(target):
+            raise TaskDefinitionError(_no_task_message(target))
         raise TaskDefinitionError(
             f"target {target!r}: must be an import path (app.tasks) or a file (app/tasks.py){_suggest_file(target)}"
         )

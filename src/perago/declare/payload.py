@@ -43,6 +43,19 @@ def parse_params(model: type[BaseModel], text: str | bytes, *, strict: bool) -> 
         raise TaskInputError(_message("params", model, error)) from None
 
 
+def invalid_params(
+    model: type[BaseModel], text: str | bytes, *, strict: bool
+) -> Iterator[tuple[str, str, bool]]:
+    """Yield the name of each invalid top-level param, its problem, and whether the model does not declare it."""
+    try:
+        model.model_validate_json(text, strict=True, extra="forbid" if strict else "ignore")
+    except ValidationError as error:
+        for item in error.errors(include_url=False):
+            name, *inner = item["loc"] or ("",)
+            if name:
+                yield str(name), _param_problem(item), item["type"] in _UNDECLARED and not inner
+
+
 def json_type(value: object) -> str:
     """Return the name of a value's JSON type, with an article."""
     return _JSON_TYPES.get(type(value), f"a {type(value).__name__}")

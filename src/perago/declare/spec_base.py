@@ -6,6 +6,7 @@ leaves this module: `diagnostics` reports it as a `TaskDefinitionError`.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -72,7 +73,8 @@ def _rule(declared: type[SpecBase], details: ErrorDetails) -> str:
         case "less_than_equal":
             return f"must be {context['le']} or less"
         case "literal_error":
-            return f"must be one of {context['expected']}"
+            meant = did_you_mean(str(details["input"]), re.findall(r"'([^']+)'", context["expected"]))
+            return f"must be one of {context['expected']}{meant}"
         case "int_type":
             return "must be a whole number"
         case "bool_type":

@@ -11,15 +11,16 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Never, TypeVar
+from typing import Any, Literal, Never, TypeVar
 
 from pydantic import BaseModel
 
 from perago.declare import payload
-from perago.declare.checks import label
+from perago.declare.checks import label, takes_workspace
 from perago.declare.controls import TaskControls
 from perago.declare.diagnostics import Diagnostic, SourceLocation, calling_place, report
 from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, TaskSignature, read_signature
+from perago.declare.spark_controls import SparkControls
 from perago.declare.workspace import WorkspaceSpec
 from perago.protocol.paths import has_backslash, has_dot_part, leads_out
 from perago.protocol.suggestions import did_you_mean
@@ -54,6 +55,9 @@ class TaskDefinition:
     controls: TaskControls = field(default_factory=TaskControls)
     version: str = "1"
     strict_params: bool = True
+    spark: SparkControls | None = None
+    run_step: Literal["", "open", "publish"] = ""
+    """Set only for the two built-in tasks that open and publish a run."""
 
     @property
     def output_model(self) -> type[BaseModel]:
@@ -68,6 +72,10 @@ class TaskDefinition:
     def parse_params(self, text: str | bytes) -> BaseModel:
         """Parse params from JSON text.  Raises `TaskInputError`, naming the field, if they are invalid."""
         return payload.parse_params(self.params_model, text, strict=self.strict_params)
+
+    def invalid_params(self, text: str | bytes) -> Iterator[tuple[str, str, bool]]:
+        """Yield the name of each invalid param, its problem, and whether the model does not declare it."""
+        return payload.invalid_params(self.params_model, text, strict=self.strict_params)
 
     def dump_result(self, value: object) -> dict[str, Any]:
         """Return the body's result as JSON values.  Raises `TaskResultError`, naming the field, if it is invalid."""
@@ -87,13 +95,14 @@ def task(
     controls: TaskControls | None = None,
     version: str = "1",
     strict_params: bool = True,
+    spark: SparkControls | None = None,
     **unknown: Never,
 ) -> Callable[[Function], Function]:
     """Declare a function as a task.  Raises one `TaskDefinitionError` that lists every error in the declaration.
 
     Args:
         name: The name that workflows use for the task, and the name of its TaskDef. The default is the function's name.
-            It must not contain `/` or `\\`.
+            It must not contain a slash or a backslash.
         owner_email: The owner that Conductor requires. By default the module's `__owner_email__`, or else
             `PERAGO_OWNER_EMAIL`.
         description: A description of the task, shown in Conductor.
@@ -103,6 +112,7 @@ def task(
         version: The version of the task's code. With `on_abandoned="reuse"`, an earlier result is reused only if it has
             the same version, so change the version when the code would produce a different result.
         strict_params: True to reject params that the model does not declare, False to ignore them.
+        spark: Memory, cores, packages, files and other settings of Spark. Only for Spark tasks.
     """
     if misplaced:
         report([Diagnostic("@task", "takes keyword arguments only: @task(owner_email=…)")], calling_place())
@@ -115,6 +125,7 @@ def task(
         "controls": TaskControls() if controls is None else controls,
         "version": version,
         "strict_params": strict_params,
+        "spark": spark,
     }
 
     def decorate(fn: Function) -> Function:
@@ -122,7 +133,7 @@ def task(
         definition = _define(fn, _with_defaults(fn, declared), unknown, sys._getframe(1).f_locals)
         if definition is not None:
             fn.__perago_task__ = definition  # type: ignore[attr-defined]
-            _remember(definition)
+            remember_task(definition)
         return fn
 
     return decorate
@@ -202,7 +213,8 @@ def _place(fn: Callable[..., Any], name: object) -> SourceLocation:
     return replace(calling_place(), task=named)
 
 
-def _remember(definition: TaskDefinition) -> None:
+def remember_task(definition: TaskDefinition) -> None:
+    """Register a task with the module that declares it.  A repeated declaration replaces the earlier one."""
     tasks = _declared.setdefault(definition.fn.__module__, [])
     again = [
         known for known in tasks if known.name == definition.name and _redeclares(known, definition.place)
@@ -240,6 +252,8 @@ def _suggest_field(name: str) -> str:
     """Return a hint about where an unknown keyword belongs."""
     if name in TaskControls.model_fields:
         return f"; say controls=TaskControls({name}=…)"
+    if name in SparkControls.model_fields:
+        return f"; say spark=SparkControls({name}=…)"
     if name in WorkspaceSpec.model_fields:
         return f"; say workspace=WorkspaceSpec({name}=…)"
     return did_you_mean(name, _FIELDS)
@@ -262,6 +276,8 @@ def _field_diagnostics(said: Mapping[str, Any]) -> Iterator[Diagnostic]:
     elif said["workspace"] is None and said["controls"].publish_budget is not None:
         rule = "needs workspace=WorkspaceSpec(…): a task without a workspace publishes nothing"
         yield Diagnostic("controls.publish_budget", rule)
+    if said["spark"] is not None and not isinstance(said["spark"], SparkControls):
+        yield Diagnostic("spark", "must be a SparkControls", said["spark"])
     if not isinstance(said["version"], str) or not said["version"].strip():
         yield Diagnostic("version", "must be text and not blank", said["version"])
     if not isinstance(said["strict_params"], bool):
@@ -287,6 +303,8 @@ def _signature_mismatches(signature: TaskSignature, said: Mapping[str, Any]) -> 
         yield Diagnostic(
             "workspace", "needs a function that takes one: (workspace: Path, params: Model) -> Model"
         )
+    if said["spark"] is not None and signature.kind == "plain":
+        yield Diagnostic("spark", "is for Spark tasks: (workspace: SparkWorkspace, params: Model) -> Model")
     if isinstance(spec, WorkspaceSpec) and spec.placement == "direct" and signature.kind == "plain":
         rule = "is for Spark tasks: a function that takes a Path works in a folder"
         yield Diagnostic("workspace.placement", rule, spec.placement)
@@ -294,4 +312,7 @@ def _signature_mismatches(signature: TaskSignature, said: Mapping[str, Any]) -> 
         for check in (*spec.pre, *spec.post):
             if getattr(check, "__perago_check__", None) == "table":
                 rule = "looks into a table, which only a Spark task can: (workspace: SparkWorkspace, …)"
+                yield Diagnostic(f"workspace check {label(check)}", rule)
+            elif takes_workspace(check):
+                rule = "takes a SparkWorkspace, which only a Spark task has; take the folder: (workdir: Path, params)"
                 yield Diagnostic(f"workspace check {label(check)}", rule)

@@ -40,6 +40,8 @@ _WORKSPACES = {
     "input": {"anyOf": [_GIVEN, {"type": "array", "items": _GIVEN, "minItems": 1}]},
     "output": _WORKSPACE | {"oneOf": [{"required": ["ref_type"]}, {"required": ["refType"]}]},
 }
+_OPENED = _GIVEN | {"required": ["repository", "branch"]}
+"""The workspace that a run starts from: without a ref, it is the branch's head."""
 _MAPS = ("properties", "patternProperties", "$defs")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE = ("items", "additionalProperties", "contains", "not")
@@ -47,16 +49,16 @@ _SINGLE = ("items", "additionalProperties", "contains", "not")
 
 def build_taskdef(task: TaskDefinition) -> dict[str, Any]:
     """Return the TaskDef in the form that Conductor accepts."""
-    workspace = ["workspace"] if task.has_workspace else []
+    inputs, outputs = _schema(task, "input", "params"), _schema(task, "output", "result")
     return {
         "name": task.name,
         "description": task.description or "",
         "ownerEmail": task.owner_email,
         **_control_fields(task),
-        "inputKeys": [*workspace, "params"],
-        "outputKeys": [*workspace, "result"],
-        "inputSchema": _schema(task, "input", "params"),
-        "outputSchema": _schema(task, "output", "result"),
+        "inputKeys": list(inputs["data"]["properties"]),
+        "outputKeys": list(outputs["data"]["properties"]),
+        "inputSchema": inputs,
+        "outputSchema": outputs,
     }
 
 
@@ -138,7 +140,7 @@ def _control_fields(task: TaskDefinition) -> dict[str, Any]:
 def _schema(task: TaskDefinition, side: str, key: str) -> dict[str, Any]:
     model = _model_schema(task, task.params_model if key == "params" else task.result_model, key)
     definitions = model.pop("$defs", {})
-    properties = ({"workspace": _WORKSPACES[side]} if task.has_workspace else {}) | {key: model}
+    properties = _properties(task, side, key, model)
     data: dict[str, Any] = {
         "type": "object",
         "properties": properties,
@@ -148,6 +150,19 @@ def _schema(task: TaskDefinition, side: str, key: str) -> dict[str, Any]:
     if definitions:
         data["$defs"] = definitions
     return {"name": f"{task.name}.{side}", "version": 1, "type": "JSON", "data": data}
+
+
+def _properties(task: TaskDefinition, side: str, key: str, model: Mapping[str, Any]) -> dict[str, Any]:
+    workspace = {"workspace": _WORKSPACES[side]} if task.has_workspace else {}
+    match task.run_step, side:
+        case "open", "input":
+            return {"workspace": _OPENED, key: model}
+        case "open", "output":
+            return workspace | {"origin": _WORKSPACES[side]}
+        case "publish", "output":
+            return workspace
+        case _:
+            return workspace | {key: model}
 
 
 def _model_schema(task: TaskDefinition, model: type[BaseModel], key: str) -> dict[str, Any]:

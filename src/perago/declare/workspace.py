@@ -8,7 +8,7 @@ the prefix of the object names and ends with a `/`, so that `/audio` never inclu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import PlainValidator, model_validator
 
@@ -38,11 +38,15 @@ from perago.protocol.policies import (
     DEFAULT,
     POLICIES,
     REBASE,
+    REFUSE_UNSIGNED,
     REUSE,
     SUPERSEDE,
+    AbandonedName,
     AdvancedName,
-    PolicyName,
+    Policy,
+    UnsignedName,
     declaration_text,
+    policy_of,
 )
 from perago.protocol.view import View
 
@@ -135,11 +139,19 @@ class WorkspaceSpec(SpecBase):
     read_only: Flag = False
     """True if the task only reads. It then publishes nothing, and its output is the commit of its input."""
 
-    on_abandoned: PolicyName = DEFAULT.name
+    on_abandoned: AbandonedName = DEFAULT.on_abandoned
     """The action that a retry takes on an earlier attempt's publication that Conductor never accepted.
 
     `replace` moves the branch back to undo it. `supersede` publishes on top of it, which also works on protected
     branches. `reuse` does the same, but skips the body if the branch already contains the result of the same input.
+    """
+
+    unsigned: UnsignedName = "replace"
+    """The action that an attempt takes on a commit that no task signed, made right after its input.
+
+    `replace` takes it for an abandoned publication: the commit leaves the branch, and a tag keeps it. `refuse` fails the
+    attempt and keeps the commit; use it wherever people also commit by hand. With `supersede` and `reuse`, it is always
+    `refuse`.
     """
 
     on_advanced: AdvancedName = "refuse"
@@ -153,11 +165,32 @@ class WorkspaceSpec(SpecBase):
     """The location of a Spark task's files. `local`: in a folder on the worker. `direct`: on the staging branch, which
     the whole cluster reads and writes. `auto`: `local` if Spark's master is local, otherwise `direct`."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _default_for_unsigned(cls, values: Any) -> Any:
+        """Set `unsigned` to `refuse` if the policy never replaces a commit, and the author has not set it."""
+        if not isinstance(values, dict) or "unsigned" in values:
+            return values
+        policy = next((one for name, one in POLICIES.items() if name == values.get("on_abandoned")), DEFAULT)
+        return values if policy.relocates else values | {"unsigned": REFUSE_UNSIGNED}
+
     @model_validator(mode="after")
     def _read_only_publishes_nothing(self) -> Self:
-        if self.read_only and self.on_abandoned != DEFAULT.name:
-            rule = "has no meaning with read_only=True: such a task publishes nothing"
+        rule = "has no meaning with read_only=True: such a task publishes nothing"
+        if self.read_only and self.on_abandoned != DEFAULT.on_abandoned:
             raise BrokenRule("on_abandoned", rule, self.on_abandoned)
+        if self.read_only and self.unsigned == REFUSE_UNSIGNED:
+            raise BrokenRule("unsigned", rule, self.unsigned)
+        return self
+
+    @model_validator(mode="after")
+    def _only_replace_replaces(self) -> Self:
+        if not self.policy.relocates and self.unsigned != REFUSE_UNSIGNED:
+            rule = (
+                f'must be "{REFUSE_UNSIGNED}" with {declaration_text(self.policy)}, which never replaces a commit: '
+                "leave it out"
+            )
+            raise BrokenRule("unsigned", rule, self.unsigned)
         return self
 
     @model_validator(mode="after")
@@ -189,6 +222,10 @@ class WorkspaceSpec(SpecBase):
                         "name that path in reads, or leave the check out"
                     )
                     raise BrokenRule(f"{field}[{number}]", rule)
+        for number, check in enumerate(self.pre):
+            if getattr(check, "compares", False):
+                rule = f"{label(check)} compares the result with the input, so it belongs in post"
+                raise BrokenRule(f"pre[{number}]", rule)
         return self
 
     @model_validator(mode="after")
@@ -209,6 +246,11 @@ class WorkspaceSpec(SpecBase):
     def view(self) -> View:
         """The paths that the task sees and may change."""
         return View(self.object_prefix, self.reads, self.writes)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy for commits that an attempt finds on top of its input."""
+        return policy_of(self.on_abandoned, self.unsigned)
 
     @property
     def rebases(self) -> bool:

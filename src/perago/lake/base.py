@@ -130,7 +130,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """A publication by merge: squash `source` onto `target` if the target's head is `expected_head`."""
+    """A publication by merge: apply `source` to `target`, as one commit, if the target's head is `expected_head`."""
 
     source: str
     target: str
@@ -144,6 +144,10 @@ class Merge:
     """The source's base commit, if known.  Merging onto exactly that commit produces the source's own content."""
     fail_fast_when_busy: bool = False
     """If the lake is busy, raise `HeadMoved` at once instead of retrying, because the head may have moved."""
+    squash: bool = True
+    """If False, the source's head becomes the new commit's second parent, so that a later merge starts from there."""
+    allow_empty: bool = False
+    """If True, a commit is made even if it changes no object."""
 
 
 class ReadableLake(Protocol):
@@ -243,6 +247,9 @@ class ReadableLake(Protocol):
         Only paths that start with `prefix` and follow `after` are included.
         """
 
+    def conflicts(self, repository: str, source: str, target: str, limit: int) -> Sequence[str]:
+        """Return at most `limit` paths that two commits have changed differently since their last common ancestor."""
+
     def fence_level(self, repository: str, ref: str) -> FenceLevel:
         """Return `hard` if the lake itself fences a merge whose source is `ref`, else `soft`."""
 
@@ -287,12 +294,13 @@ class PublishingLake(StagingLake, Protocol):
     """A lake that can also publish: move a target branch, stop a publication in flight, and tag replaced heads."""
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by three-way squash merge: apply the changes made on the source since it branched off the target.
+        """Publish by three-way merge: apply the changes made on the source since it branched off the target.
 
-        The new commit has the single parent `expected_head`.  Raises `HeadMoved` if the fence is hard and the target's
-        head is not `expected_head`, or if the target has changed the same paths in the meantime.  Raises `BranchDirty`
-        if the target has uncommitted objects, and `LandedElsewhere` if the target moved and the lake did not check the
-        head.
+        The new commit's first parent is `expected_head`, and its only one if `merge.squash`.  Raises `NothingToCommit`
+        if the source changed nothing (unless `merge.allow_empty`).  Raises `HeadMoved` if the fence is hard and the
+        target's head is not `expected_head`, or if the target has changed the same paths in the meantime.  Raises
+        `BranchDirty` if the target has uncommitted objects, `UnpublishedRun` if the source has the marker of a run and
+        the target is not a run branch, and `LandedElsewhere` if the target moved and the lake did not check the head.
         """
 
     def relocate(self, repository: str, branch: str, source: str, expected_head: str, timeout: float) -> None:

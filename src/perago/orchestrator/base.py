@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from typing import Any, Protocol
 
 from perago.protocol.attempt import Attempt, AttemptSnapshot
@@ -29,6 +30,23 @@ class Assignment:
 
     attempt: Attempt
     input: Json
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLimits:
+    """Limits on the retries that TaskDefs allow, for a workflow whose author waits for it.
+
+    Only the embedded orchestrator applies them.  By default, there are none.
+    """
+
+    longest_delay: float | None = None
+    """The longest delay before a retry, in seconds."""
+    no_retries: bool = False
+    stop_if_useless: bool = False
+    """True if a failure that every retry would repeat (`Outcome.final`) is not retried."""
+
+
+NO_LIMITS = RetryLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +68,10 @@ class TaskState:
     started: float | None = None
     ended: float | None = None
     worker: str | None = None
+    updated: float | None = None
+    """The time of the last poll or lease extension."""
+    response_seconds: float = 0.0
+    """The lease: how long after `updated` a task in progress times out; 0 if it never does."""
     available: float = 0.0
     """The earliest time at which the task can be polled.  A retry has to wait for the TaskDef's retry delay."""
     retry_limit: int | None = None
@@ -88,6 +110,7 @@ class WorkflowSummary:
     started: float | None
     ended: float | None = None
     reason: str | None = None
+    input: Json = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +121,37 @@ class LogLine:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A cron expression, and the zone on whose clock it is read."""
+
+    expression: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A workflow that the orchestrator starts again and again, always with the same input."""
+
+    name: str
+    workflow: str
+    crons: Sequence[Cron]
+    input: Json
+    version: int | None = None
+    """The workflow's version; None for the newest one at each start."""
+    paused: bool = False
+    begins: float | None = None
+    ends: float | None = None
+
+
 class AttemptReader(Protocol):
     """Reads attempts for the attempt fence.  Raises `OrchestratorNotFound` if another orchestrator owns the attempt."""
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """Return the current state of the attempt's task."""
+
+    def workflow(self, workflow_id: str) -> WorkflowState:
+        """Return the current state of the workflow."""
 
 
 class AttemptReporter(AttemptReader, Protocol):
@@ -187,6 +236,53 @@ class Orchestrator(AttemptReporter, Protocol):
         Each becomes a new task with a new id and retry count + 1, even if its TaskDef allows no more retries, and can
         be polled at once.  Raises `OrchestratorRefused` if the workflow is running or COMPLETED.
         """
+
+    def pause_workflow(self, workflow_id: str) -> None:
+        """Schedule no more steps of a running workflow.  Tasks that are scheduled or in progress continue.
+
+        While a workflow is PAUSED, none of its timeouts apply.  Raises `OrchestratorRefused` if it is not RUNNING.
+        """
+
+    def resume_workflow(self, workflow_id: str) -> None:
+        """Continue a paused workflow.  Raises `OrchestratorRefused` if it is not PAUSED."""
+
+    def terminate_workflow(self, workflow_id: str, reason: str) -> None:
+        """End a workflow with the status TERMINATED; its unfinished tasks become CANCELED.
+
+        Raises `OrchestratorRefused` if it has ended already.
+        """
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class Scheduler(Protocol):
+    """The schedules of an orchestrator that starts workflows by the clock.  The embedded one does not."""
+
+    @property
+    def address(self) -> str:
+        """The orchestrator's address, without secrets."""
+
+    def schedules(self) -> Sequence[Schedule]:
+        """Return all schedules, sorted by name."""
+
+    def save_schedule(self, schedule: Schedule) -> None:
+        """Create the schedule, or replace the one with its name.
+
+        The orchestrator checks neither the cron expression nor the workflow.
+        """
+
+    def pause_schedule(self, name: str) -> None:
+        """Start nothing more until the schedule is resumed.  Raises `OrchestratorNotFound` if there is none."""
+
+    def resume_schedule(self, name: str) -> None:
+        """Continue a paused schedule.  Raises `OrchestratorNotFound` if there is none, or if it is not paused."""
+
+    def remove_schedule(self, name: str) -> None:
+        """Remove the schedule, if there is one.  Workflows that it has started continue."""
+
+    def next_times(self, expression: str, zone: tzinfo, after: float) -> Sequence[float] | None:
+        """Return the next few times (at most 5) of a cron expression, or None if it is not one."""
 
     def close(self) -> None:
         """Close the connections."""

@@ -43,6 +43,8 @@ class Attempt:
     It stays the same if the task is redelivered.  Conductor's `rerun` changes it, but keeps the task id and retry
     count.
     """
+    workflow_name: str = ""
+    """The name of the workflow's definition; empty if unknown, as in records of older workers."""
 
     @property
     def logical_task_key(self) -> str:
@@ -63,6 +65,8 @@ class AttemptSnapshot:
     task_id: str
     retry_count: int
     scheduled_time: int = 0
+    worker_id: str = ""
+    """The worker that polled the task last; empty if it was never polled."""
 
 
 def is_over(fresh: AttemptSnapshot, scheduled_time: int) -> bool:

@@ -26,8 +26,17 @@ RESULT = "perago.result"
 """The task's result.  Present only if the policy records results."""
 REBASED_OVER = "perago.rebased_over"
 STAGING_BASE = "perago.staging_base"
+MERGED_BRANCH = "perago.merged_branch"
+"""The branch, tag or commit that `perago merge` merged, as the user named it."""
+MERGED_COMMIT = "perago.merged_commit"
+RESTORED_COMMIT = "perago.restored_commit"
+"""The commit from which `perago restore` took the objects."""
 PUBLISH_TRIES = "perago.publish_tries"
 """The number of the publish try that landed, counting from 1.
 
 Present, like `REBASED_OVER` and `STAGING_BASE`, only if the task may publish on top of others' commits.
 """
+RUN_COMMIT = "perago.run_commit"
+"""The last commit of the run that a publication of a whole run contains."""
+RUN_STEPS = "perago.run_steps"
+"""The steps of that run that published, as a JSON list of `[step, commit]`, oldest first."""

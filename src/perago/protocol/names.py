@@ -13,7 +13,9 @@ mistaken for another part, is replaced with a readable slug and a digest, so tha
     perago-staging-<workflow>-<reference>-claim-task-id-<id>[-at-<scheduled time>]-into-<branch>
     perago-replaced-<task id>-<12 of H>                                   (a tag)
     perago-fence-<seconds since the epoch>-<12 hex>                       (a short-lived branch for a fence probe)
-    perago-put-<seconds since the epoch>-<12 hex>                         (a branch on which `perago put` stages)
+    perago-put-<seconds since the epoch>-<12 hex>                         (where `put`, `merge` and `restore` stage)
+    perago-run-<workflow>-<12 hex of the SHA-256 of the open task and its scheduled time>     (a run branch)
+    perago-published-<workflow>-<12 of R>                      (a tag that keeps the commits of a published run)
     perago-workdir-<task id>-<execution>                                  (a folder below the workspace root)
 
 An execution id is 16 hex digits, followed by r<n> if a cluster, such as Spark's, runs the execution again.
@@ -38,6 +40,8 @@ OLD_CLAIM = "perago-claim-"
 REPLACED = "perago-replaced-"
 PROBE = "perago-fence-"
 PUT = "perago-put-"
+RUN = "perago-run-"
+PUBLISHED = "perago-published-"
 SHORT = 12
 WORKDIR = "perago-workdir-"
 MAKING = ".perago-making-"
@@ -60,6 +64,7 @@ _REST = (
     rf"task-id-(?P<claim_task>{_ID_PART}){_AT}",
 )
 _DATED = re.compile(rf"(?:{PROBE}|{PUT})(\d{{9,12}})-[0-9a-f]{{12}}")
+_RUN = re.compile(rf"{RUN}(?P<workflow>{_ID_PART})-[0-9a-f]{{{SHORT}}}")
 _WORKDIR = re.compile(
     rf"(?P<ours>{WORKDIR}|{re.escape(MAKING)}|{re.escape(REMOVING)})?{_ID_PART}-(?P<execution>[0-9a-f]{{16}}(?:r\d+)?)"
 )
@@ -159,6 +164,36 @@ class WorkdirName:
     """The folder name that earlier Perago versions used."""
 
 
+def run_branch_name(attempt: Attempt) -> str:
+    """Return the name of the run branch that this attempt of an open step creates.
+
+    Conductor's `rerun` keeps the task id, so the name depends on the scheduled time, too.
+    """
+    opened = hashlib.sha256(f"{attempt.task_id} {attempt.scheduled_time}".encode()).hexdigest()
+    return f"{RUN}{_id(attempt.workflow_instance_id)}-{opened[:SHORT]}"
+
+
+def is_run_branch(name: str) -> bool:
+    """Return whether a name is that of a run branch."""
+    return _RUN.fullmatch(name) is not None
+
+
+def run_branch_workflow(name: str) -> str | None:
+    """Return the workflow, or its slug, in the name of a run branch.  Returns None for any other name."""
+    match = _RUN.fullmatch(name)
+    return match["workflow"] if match else None
+
+
+def is_run_branch_of(name: str, workflow_id: str) -> bool:
+    """Return whether a name is that of a run branch of this workflow."""
+    return run_branch_workflow(name) == _id(workflow_id)
+
+
+def published_tag_name(workflow_id: str, commit: str) -> str:
+    """Return the name of the tag that keeps the commits of a run that was published up to this commit."""
+    return f"{PUBLISHED}{_id(workflow_id)}-{commit[:SHORT]}"
+
+
 def probe_branch_name(now: float, token: str) -> str:
     """Return the name of a branch for installing or probing the fence.
 
@@ -168,7 +203,7 @@ def probe_branch_name(now: float, token: str) -> str:
 
 
 def put_branch_name(now: float, token: str) -> str:
-    """Return the name of a staging branch for `perago put`.  Like a probe branch's name, it contains the time."""
+    """Return the name of a staging branch for `perago put`, `merge` or `restore`.  It contains the time, too."""
     return f"{PUT}{int(now)}-{token}"
 
 

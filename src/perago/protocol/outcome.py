@@ -10,11 +10,12 @@
     another execution of this attempt is the publisher      LOST_TO_TWIN                  no
     anything else                                           FAILED                        yes
     its executor died                                       FAILED                        yes
+    its worker died, and another started on the same root   FAILED                        yes
     several executors in a row died while running a map row FAILED                        yes
     it could not be handed to an executor                   FAILED                        yes
     the server will never accept the COMPLETED result       FAILED                        yes
 
-The last four are reported by the worker or the map, because the execution can no longer report anything or never
+The last five are reported by the worker or the map, because the execution can no longer report anything or never
 started.  Two outcomes are not sent.  A stale attempt's FAILED would at best be ignored, and at worst end an attempt
 that now belongs to another execution.  The FAILED of an execution that lost to its twin would end the winner's
 attempt, because Conductor keeps the first result that it gets.
@@ -22,7 +23,8 @@ attempt, because Conductor keeps the first result that it gets.
 A TaskFailed raised in a pre check is an ordinary failure.  A failed post check is never terminal, nor is a result that
 does not fit the contract.  A missing repository or ref is an ordinary failure, because it may exist by the next try.
 An invalid input is an ordinary failure too, because the next try may reach a newer worker.  In `perago run` and
-`perago map`, where every try runs the same code, it is terminal.
+`perago map`, where every try runs the same code, it is terminal.  A refused publication is an ordinary failure even if
+no later head could let the attempt publish.  Its reason then says so, and `perago run` does not retry it (`final`).
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ from typing import Any, Literal
 from perago.errors import (
     PeragoError,
     PreGuardrailViolation,
+    PublishFenceError,
     StaleAttemptError,
     TaskInputError,
     TaskTerminalError,
 )
 from perago.protocol.paths import NUL
+from perago.protocol.refusal import DETAILS
 
 _CUT = " … "
+_LEAST_DETAILS = 40
+"""Details that would be shorter than this after the cut are left out."""
 _JOINER = "\u200d"
 _LONGEST_LETTER = 10
 
@@ -64,12 +70,16 @@ class LostToTwin(PeragoError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one execution, for the orchestrator.  `send` is False if it must not be sent."""
+    """The outcome of one execution, for the orchestrator.  `send` is False if it must not be sent.
+
+    `final` is True if every retry would fail in the same way, although the status allows retries.
+    """
 
     status: Status
     output: Mapping[str, Any] | None = None
     reason: str | None = None
     send: bool = True
+    final: bool = False
 
 
 def completed(output: Mapping[str, Any]) -> Outcome:
@@ -85,6 +95,8 @@ def classify(error: BaseException, wrong_input: WrongInput = "failed") -> Outcom
             return Outcome("LOST_TO_TWIN", reason=reason, send=False)
         case StaleAttemptError():
             return Outcome("FAILED", reason=reason, send=False)
+        case PublishFenceError(final=True):
+            return Outcome("FAILED", reason=reason, final=True)
         case PreGuardrailViolation() | TaskTerminalError():
             return Outcome("FAILED_WITH_TERMINAL_ERROR", reason=reason)
         case TaskInputError() if wrong_input == "terminal":
@@ -96,6 +108,14 @@ def classify(error: BaseException, wrong_input: WrongInput = "failed") -> Outcom
 def executor_died(how: str, step: str) -> Outcome:
     """Return the outcome of an attempt whose executor died at `step`."""
     return Outcome("FAILED", reason=f"the executor died with {how} at step {step!r}")
+
+
+def worker_died(worker_id: str) -> Outcome:
+    """Return the outcome of an attempt whose whole worker died.  The next worker on the same root reports it."""
+    return Outcome(
+        "FAILED",
+        reason=f"the worker {worker_id} died while it ran this attempt; reported by the next worker on its root",
+    )
 
 
 def executors_died(times: int) -> Outcome:
@@ -149,11 +169,19 @@ def without_nul(text: str) -> str:
 def shorten(reason: str, limit: int) -> str:
     """Return `reason`, shortened to `limit` if necessary.
 
-    It is cut in the middle, because it starts with the cause and ends with the remedy.  The length is counted as
-    Conductor does, in UTF-16 code units: a character above U+FFFF counts as two.
+    It is cut in the middle, because it starts with the cause and ends with the remedy.  Details at the end of a refusal
+    are cut first.  The length is counted as Conductor does, in UTF-16 code units: a character above U+FFFF counts as
+    two.
     """
     if _length(reason) <= limit:
         return reason
+    main, mark, details = reason.partition(DETAILS)
+    if mark:
+        room = limit - _length(main + mark) - len(_CUT)
+        if room < _LEAST_DETAILS:
+            return shorten(main, limit)
+        kept = _count_fitting(details, room)
+        return f"{main}{mark}{details[: _cut_position(details, kept, -1, near=kept // 3)].rstrip()}{_CUT.rstrip()}"
     room = max(limit - len(_CUT), 0)
     begin = _count_fitting(reason[:limit], room - room // 2)
     end = _count_fitting(reason[-limit:][::-1], room // 2)

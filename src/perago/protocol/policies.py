@@ -1,12 +1,15 @@
 """The `on_abandoned` policies: how an attempt treats commits that earlier attempts of its step left on the branch.
 
-    policy       relocates    restages    records results
-    replace      yes          no          no
-    supersede    no           yes         no
-    reuse        no           yes         yes
+    policy            relocates    replaces unsigned    restages    records results
+    replace           yes          yes                  no          no
+    replace-signed    yes          no                   no          no
+    supersede         no           no                   yes         no
+    reuse             no           no                   yes         yes
 
 - relocates: moves the branch back to undo an abandoned publication.  No server can fence that move, a protected branch
   rejects it, and it skips pre-merge actions and ignores uncommitted objects, so all of these are checked first.
+- replaces unsigned: takes a commit that no task signed, right after its input, for an abandoned publication.  A person
+  may have made it.  `unsigned="refuse"` turns `replace` into `replace-signed`, which refuses such a commit.
 - restages: publishes by merge, on top of its own step's commits.
 - records results: stores the result in the publication, so that a retry with the same input can return it.
 
@@ -23,9 +26,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-PolicyName = Literal["replace", "supersede", "reuse"]
+AbandonedName = Literal["replace", "supersede", "reuse"]
+UnsignedName = Literal["replace", "refuse"]
+PolicyName = Literal["replace", "replace-signed", "supersede", "reuse"]
 AdvancedName = Literal["refuse", "rebase"]
 REBASE: AdvancedName = "rebase"
+REFUSE_UNSIGNED: UnsignedName = "refuse"
 REBASES = f'on_advanced="{REBASE}"'
 """The text of the declaration that lets a task publish on top of others' commits."""
 
@@ -35,8 +41,10 @@ class Policy:
     """One row of the policy table.  `column` is the policy's column in `publication.TABLE`."""
 
     name: PolicyName
+    on_abandoned: AbandonedName
     column: Literal["replace", "supersede"]
     relocates: bool = False
+    replaces_unsigned: bool = False
     restages: bool = False
     records_results: bool = False
 
@@ -56,14 +64,24 @@ class Policy:
         return self.relocates
 
 
-REPLACE = Policy("replace", column="replace", relocates=True)
-SUPERSEDE = Policy("supersede", column="supersede", restages=True)
-REUSE = Policy("reuse", column="supersede", restages=True, records_results=True)
+REPLACE = Policy("replace", "replace", column="replace", relocates=True, replaces_unsigned=True)
+REPLACE_SIGNED = Policy("replace-signed", "replace", column="replace", relocates=True)
+SUPERSEDE = Policy("supersede", "supersede", column="supersede", restages=True)
+REUSE = Policy("reuse", "reuse", column="supersede", restages=True, records_results=True)
 
 DEFAULT = REPLACE
-POLICIES: Mapping[PolicyName, Policy] = {policy.name: policy for policy in (REPLACE, SUPERSEDE, REUSE)}
+POLICIES: Mapping[PolicyName, Policy] = {
+    policy.name: policy for policy in (REPLACE, REPLACE_SIGNED, SUPERSEDE, REUSE)
+}
+
+
+def policy_of(on_abandoned: AbandonedName, unsigned: UnsignedName) -> Policy:
+    """Return the policy that a declaration selects."""
+    policy = POLICIES[on_abandoned]
+    return REPLACE_SIGNED if policy.replaces_unsigned and unsigned == REFUSE_UNSIGNED else policy
 
 
 def declaration_text(policy: Policy) -> str:
     """Return a policy as written in a task's declaration, for messages that recommend it."""
-    return f'on_abandoned="{policy.name}"'
+    refused = f', unsigned="{REFUSE_UNSIGNED}"' if policy.relocates and not policy.replaces_unsigned else ""
+    return f'on_abandoned="{policy.on_abandoned}"{refused}'

@@ -6,10 +6,11 @@ argument.  In short:
 
     A branch either grows, or a relocation removes its head.  So a commit can only be removed after all those above it.
     A commit is only removed by an attempt of the step that signed it.  An unsigned commit can be removed by any attempt
-    that started from its parent.
+    that started from its parent and takes it for an abandoned publication.
     So a commit is permanent if its signer is not a step, if its signer is a step whose task was accepted, or if its
-    signer is this step and the commit is not the one that this attempt would relocate.  Everything below a permanent
-    commit is permanent too.
+    signer is this step and the commit is not the one that this attempt would relocate.  For an attempt that does not
+    replace unsigned commits, an unsigned commit is permanent too: the possibility that another task removes it is
+    ignored (docs/decisions/0041).  Everything below a permanent commit is permanent too.
 
     replace              refuse if there is a permanent commit
     supersede, reuse     refuse if a permanent commit is not this step's own, or if there are too many permanent commits
@@ -26,7 +27,8 @@ from collections.abc import Container, Sequence
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import KEY, TASK_ID
 from perago.protocol.policies import POLICIES, PolicyName
-from perago.protocol.publication import Commit, TargetBranch, Workspace, refusal
+from perago.protocol.publication import Commit, TargetBranch, Workspace, head_state
+from perago.protocol.refusal import refusal
 
 
 def cannot_ever_publish(
@@ -55,7 +57,9 @@ def cannot_ever_publish(
         too_many = target.reached == "limit" and len(staying) == len(target.advance)
         refused = too_many or any(_signer(commit) != attempt.logical_task_key for commit in staying)
     if refused or target.reached == "root":
-        return refusal(attempt, workspace, target, policy)
+        return refusal(
+            attempt, workspace, target, policy, head_state(attempt, workspace.ref, target, policy)
+        ).text()
     return None
 
 
@@ -87,8 +91,10 @@ def _permanent_commits(
         signer = _signer(commit)
         if signer == attempt.logical_task_key:
             stays = not POLICIES[policy].relocates or commit.first_parent != input_ref
+        elif not signer:
+            stays = not POLICIES[policy].replaces_unsigned
         else:
-            not_a_step = bool(signer) and "/" not in signer
+            not_a_step = "/" not in signer
             stays = not_a_step or commit.metadata.get(TASK_ID, "") in accepted
         if stays:
             return advance[place:]

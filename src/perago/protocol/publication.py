@@ -7,6 +7,7 @@ docs/publication.md shows the same table, and a test compares the two.
     at-input       H == A                           merge C; unchanged: keep A         the same
     own-child      parent(H) == A, signed by us     relocate to C; unchanged: to A     restage on H
     unsigned-child parent(H) == A, not signed       relocate to C; unchanged: to A     refuse
+    unsigned-kept  the same, with unsigned="refuse" refuse                             (not declared apart)
     foreign-child  parent(H) == A, another task's   refuse                             refuse
     own-range      2 to 1024 back, all signed by us refuse                             restage on H
     elsewhere      1 to 1024 back, others' commits; refuse                             merge C; unchanged: keep A
@@ -40,14 +41,16 @@ from typing import Literal
 
 from perago.errors import PublishFenceError
 from perago.protocol.attempt import Attempt
-from perago.protocol.metadata import INPUT_REF, KEY, TASK_ID
-from perago.protocol.policies import POLICIES, REBASES, SUPERSEDE, PolicyName, declaration_text
+from perago.protocol.metadata import KEY
+from perago.protocol.policies import POLICIES, PolicyName
+from perago.protocol.refusal import refusal
 from perago.protocol.view import View
 
 HeadState = Literal[
     "at-input",
     "own-child",
     "unsigned-child",
+    "unsigned-kept",
     "foreign-child",
     "own-range",
     "elsewhere",
@@ -67,6 +70,7 @@ TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, S
     "at-input": {"replace": ("merge", "keep"), "supersede": ("merge", "keep")},
     "own-child": {"replace": ("relocate", "relocate"), "supersede": ("restage", "restage")},
     "unsigned-child": {"replace": ("relocate", "relocate"), "supersede": ("refuse", "refuse")},
+    "unsigned-kept": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
     "foreign-child": {"replace": ("refuse", "refuse"), "supersede": ("refuse", "refuse")},
     "own-range": {"replace": ("refuse", "refuse"), "supersede": ("restage", "restage")},
     "elsewhere": {"replace": ("refuse", "refuse"), "supersede": ("merge", "keep")},
@@ -80,13 +84,17 @@ TABLE: Mapping[HeadState, Mapping[Literal["replace", "supersede"], tuple[Step, S
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit in a lake.  `created` is in seconds since the epoch."""
+    """A commit in a lake.  `created` is in seconds since the epoch.
+
+    `committer` is the user with whose keys it was made, if the lake knows users.
+    """
 
     id: str
     parents: tuple[str, ...]
     message: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     created: float = 0
+    committer: str = ""
 
     @property
     def first_parent(self) -> str | None:
@@ -203,7 +211,7 @@ def build_workspace_publication_plan(
     state = head_state(attempt, workspace.ref, target, policy)
     step = TABLE[state][POLICIES[policy].column][0 if changed else 1]
     if step == "refuse":
-        raise PublishFenceError(refusal(attempt, workspace, target, policy))
+        raise PublishFenceError(refusal(attempt, workspace, target, policy, state).text())
     head = target.head.id
     if state not in ELSEWHERE:
         return WorkspacePublicationPlan(step, state, head, supersedes="" if state == "at-input" else head)
@@ -233,84 +241,11 @@ def head_state(attempt: Attempt, input_ref: str, target: TargetBranch, policy: P
         return "own-range" if own else "other"
     if signers[0] and not own:
         return "foreign-child"
+    if not own and POLICIES[policy].relocates and not POLICIES[policy].replaces_unsigned:
+        return "unsigned-kept"
     checks = POLICIES[policy].checks_before_relocating
     if checks and target.gates:
         return "gated-child"
     if checks and target.dirty:
         return "dirty-child"
     return "own-child" if own else "unsigned-child"
-
-
-def refusal(attempt: Attempt, workspace: Workspace, target: TargetBranch, policy: PolicyName) -> str:
-    """Return the reason why an attempt may not move the branch.
-
-    It names the input commit, the head, the author of the head, and the remedy.
-    """
-    state = head_state(attempt, workspace.ref, target, policy)
-    where = f"branch {workspace.branch!r} of {workspace.repository!r}"
-    next_step = remedy(attempt, workspace, target.advance)
-    if state == "gated-child":
-        return (
-            f"{where} is guarded by the pre-merge action {' and '.join(target.gates)}, and this attempt would have to "
-            f"replace its head {target.head.id} ({made_by(target.head)}) by moving the branch, which runs no action. "
-            f"Declare {declaration_text(SUPERSEDE)}, which publishes by merge. {next_step}"
-        )
-    if state == "dirty-child":
-        return (
-            f"{where} has uncommitted objects, and this attempt would have to replace its head {target.head.id} "
-            f"by moving the branch. Commit or reset them. {next_step}"
-        )
-    if target.advance_effect is not None and (change := target.advance_effect.change) is not None:
-        # The commit and the path come first, because a reason too long for Conductor is truncated in the middle.
-        return (
-            f"{change.commit.id} changed {change.path!r}, which this task sees ({made_by(change.commit)}). "
-            f"{where} was advanced by {len(target.advance)} commit(s): input ref {workspace.ref}, head {target.head.id}. "
-            f"{remedy(attempt, workspace, [change.commit])}"
-        )
-    if target.reached == "limit":
-        why = f"advanced beyond supported publish range ({MAX_RANGE} commits)"
-    elif target.reached == "root":
-        why = "no longer contains workspace input ref"
-    else:
-        why = f"was advanced by {len(target.advance)} commit(s) that this attempt may not cover"
-    hint = ""
-    if state == "own-range" and not POLICIES[policy].restages:
-        hint = (
-            f" All of them are this task's own: {declaration_text(SUPERSEDE)} would publish on top of them."
-        )
-    return f"{where} {why}: input ref {workspace.ref}, head {target.head.id} ({made_by(target.head)}).{hint} {next_step}"
-
-
-def remedy(attempt: Attempt, workspace: Workspace, advance: Sequence[Commit]) -> str:
-    """Return the remedy for a refused publication, depending on who made the commits since the input commit."""
-    for commit in advance:
-        workflow, _, reference = commit.metadata.get(KEY, "").partition("/")
-        same_step = reference == attempt.reference_task_name
-        if workflow == attempt.workflow_instance_id and not same_step:
-            return (
-                f"Step {reference!r} of this same workflow made {commit.id}: two steps of one workflow write this branch "
-                f"side by side, or step {attempt.reference_task_name!r} was not given the other's output. Nothing was "
-                f"published. Put them one after the other, the second with ${{{reference}.output.workspace}} as its "
-                "workspace, or give each a branch of its own, and start a new workflow from the current head. Steps that "
-                f"see nothing of what the other writes may declare so, with reads, writes and {REBASES}."
-            )
-        if workflow != attempt.workflow_instance_id and same_step and _started_at(commit, workspace.ref):
-            return (
-                f"Step {reference!r} of workflow {workflow} made {commit.id} from this same input ref, so this looks like a "
-                "second run of the same work: a retried SUB_WORKFLOW, or a new run from the same input, has a workflow id "
-                "of its own and may not cover what the first run published. Nothing was published. Start a new workflow, "
-                "of the parent where there is one, from the current head."
-            )
-    return "Nothing was published. Start a new workflow from the current head."
-
-
-def _started_at(commit: Commit, input_ref: str) -> bool:
-    return commit.metadata.get(INPUT_REF) == input_ref
-
-
-def made_by(commit: Commit) -> str:
-    """Return a phrase that says who made a commit, for use in messages."""
-    key = commit.metadata.get(KEY)
-    if key:
-        return f"made by Perago task {key}, attempt {commit.metadata.get(TASK_ID, '?')}"
-    return f"not made by Perago: {commit.message!r}" if commit.message else "not made by Perago"

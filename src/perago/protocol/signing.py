@@ -25,6 +25,8 @@ from perago.protocol.metadata import (
     PREFIX,
     RESULT,
     RETRY_COUNT,
+    RUN_COMMIT,
+    RUN_STEPS,
     SCHEDULED,
     STAGING_BASE,
     STAGING_BRANCH,
@@ -38,6 +40,27 @@ from perago.protocol.publication import Commit, StagedWorkspace, Workspace
 from perago.protocol.view import View
 
 MAX_RECORDED_RESULT = 64 * 1024
+_MOST_NAMED = 10
+"""The number of steps that the message of a published run names; its metadata has all of them."""
+_SHORT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """The run that a publication contains: its last commit, and its steps with their commits as JSON."""
+
+    commit: str
+    steps: str
+
+    def message(self, attempt: Attempt, verb: str) -> str:
+        """Return a commit message that names the run, its workflow, and its steps with their commits."""
+        named = [f"{step} {commit[:_SHORT]}" for step, commit in json.loads(self.steps)]
+        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        run = f"run {attempt.workflow_name}".rstrip()
+        return (
+            f"perago: {verb} the {run} (workflow {attempt.workflow_instance_id}): "
+            f"{', '.join(named[:_MOST_NAMED])}{more}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +71,8 @@ class Signature:
     execution_id: str
     workspace: Workspace
     input_digest: str
+    run: RunSummary | None = None
+    """Set only if the publication contains a whole run."""
 
     def staging(self, branch: str, *, base: str, fence: str) -> dict[str, str]:
         """Return the metadata for the commit on a staging branch that was created at `base`."""
@@ -59,9 +84,20 @@ class Signature:
         """Return the metadata for the commit that merging `staged` creates."""
         return self._metadata("confirm", staged, expected_head, supersedes, fence)
 
+    def identity(self) -> dict[str, str]:
+        """Return the metadata that names the execution, for a commit that is no publication."""
+        return {
+            TASK_ID: self.attempt.task_id,
+            RETRY_COUNT: str(self.attempt.retry_count),
+            SCHEDULED: str(self.attempt.scheduled_time),
+            EXECUTION_ID: self.execution_id,
+        }
+
     def message(self, verb: Literal["stages", "publishes"]) -> str:
         """Return a human-readable commit message."""
         attempt = self.attempt
+        if self.run is not None:
+            return self.run.message(attempt, verb)
         return (
             f"perago: {attempt.task_name} {verb} /{self.workspace.prefix.rstrip('/')} "
             f"(workflow {attempt.workflow_instance_id}, step {attempt.reference_task_name}, retry {attempt.retry_count})"
@@ -73,9 +109,7 @@ class Signature:
         return {
             PHASE: phase,
             KEY: self.attempt.logical_task_key,
-            TASK_ID: self.attempt.task_id,
-            RETRY_COUNT: str(self.attempt.retry_count),
-            SCHEDULED: str(self.attempt.scheduled_time),
+            **self.identity(),
             INPUT_REF: self.workspace.ref,
             TARGET_BRANCH: self.workspace.branch,
             PREFIX: "/" + self.workspace.prefix.rstrip("/"),
@@ -84,9 +118,9 @@ class Signature:
             STAGING_COMMIT: staged.commit,
             EXPECTED_HEAD: expected_head,
             SUPERSEDES: supersedes,
-            EXECUTION_ID: self.execution_id,
             DIGEST: self.input_digest,
             FENCE: fence,
+            **({} if self.run is None else {RUN_COMMIT: self.run.commit, RUN_STEPS: self.run.steps}),
         }
 
 
@@ -142,6 +176,43 @@ def is_in_place(commit: Commit) -> bool:
 def base_of(commit: Commit) -> str:
     """Return the commit on which a publication was staged, or its expected head if that is not recorded."""
     return commit.metadata.get(STAGING_BASE) or commit.metadata.get(EXPECTED_HEAD, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Maker:
+    """The attempt that made a commit, according to the commit's metadata."""
+
+    workflow_id: str
+    reference: str
+    task_id: str
+    retry_count: int
+    input_ref: str = ""
+
+
+def maker_of(commit: Commit) -> Maker | None:
+    """Return the attempt that made a commit, or None if the commit's metadata names no attempt."""
+    metadata = commit.metadata
+    workflow_id, slash, reference = metadata.get(KEY, "").partition("/")
+    if not slash or TASK_ID not in metadata:
+        return None
+    retry = metadata.get(RETRY_COUNT, "0")
+    return Maker(
+        workflow_id,
+        reference,
+        metadata[TASK_ID],
+        int(retry) if retry.isdecimal() else 0,
+        metadata.get(INPUT_REF, ""),
+    )
+
+
+def author_of(commit: Commit) -> str:
+    """Return who made a commit, for people: a step of a workflow, a command of Perago, or a user of the lake."""
+    if (maker := maker_of(commit)) is not None:
+        return f"step {maker.reference} of workflow {maker.workflow_id}"
+    key = commit.metadata.get(KEY, "")
+    if key.startswith("perago-"):
+        return key.replace("-", " ", 1)
+    return commit.committer or "not signed"
 
 
 def is_by_attempt(commit: Commit, attempt: Attempt) -> bool:

@@ -6,6 +6,7 @@
     reuse          none               none
     workdir        direct             none
     download       direct             none
+    session        direct             none
     pre checks     direct             none
     body           direct             none
     result         direct             none
@@ -26,10 +27,11 @@
   and tells the retry that it must send a barrier.  This also holds during `hand over`: the result may be that of an
   unanswered publish, and an executor that died there has not reported it.
 - handed over: the result is being sent, and the result sender drops the claim.
+- session: the wait for the Spark session, which starts beside `workdir` and `download`.  Only Spark tasks take this step.
 - A task without a workspace has only the steps `input`, `body`, `result`, `hand over` and `cleanup`.  A read-only task
   goes from `verify` to `hand over`.  An attempt that preflight refuses goes from `download` to `claim` and then to
   `hand over`.
-- verify: after this step, every downloaded byte has been verified.  If a step from `pre checks` to `post checks` fails,
+- verify: after this step, every downloaded byte has been verified.  If a step from `session` to `post checks` fails,
   `verify` comes next, so that no outcome based on corrupt data is reported.
 - If any other step fails, `hand over` comes next.
 """
@@ -65,6 +67,7 @@ REVOKE = Step("revoke")
 REUSE = Step("reuse")
 WORKDIR = Step("workdir", staging="direct")
 DOWNLOAD = Step("download", staging="direct")
+SESSION = Step("session", staging="direct")
 PRE_CHECKS = Step("pre checks", staging="direct")
 BODY = Step("body", staging="direct")
 RESULT = Step("result", staging="direct")
@@ -84,6 +87,7 @@ ORDER = (
     REUSE,
     WORKDIR,
     DOWNLOAD,
+    SESSION,
     PRE_CHECKS,
     BODY,
     RESULT,
@@ -97,6 +101,8 @@ ORDER = (
     HAND_OVER,
     CLEANUP,
 )
+PLAIN_ORDER = tuple(step for step in ORDER if step is not SESSION)
+"""The steps of a plain task."""
 _BY_NAME = {step.name: step for step in (NOT_BEGUN, *ORDER)}
 
 

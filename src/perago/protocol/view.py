@@ -94,6 +94,11 @@ class View:
         """Return whether the task may change everything at a path below the prefix."""
         return self.write_roots.hold(self.prefix + path)
 
+    def may_write_in(self, path: str) -> bool:
+        """Return whether the task may change everything at a path, or something below it."""
+        folder = f"{self.prefix}{path}/"
+        return self.may_write(path) or any(root.startswith(folder) for root in self.write_roots)
+
     def describe_roots(self, roots: Iterable[str]) -> str:
         """Format roots for messages, the way the task's author would write them."""
         return ", ".join(root.removeprefix(self.prefix) or f"/{self.prefix.rstrip('/')}" for root in roots)

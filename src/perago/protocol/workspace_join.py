@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from perago.protocol.metadata import INPUT_REF, KEY, PHASE, PREFIX, WRITES
-from perago.protocol.publication import MAX_RANGE, Commit, made_by
+from perago.protocol.publication import MAX_RANGE, Commit
 from perago.protocol.rebase import Segment, split_into_segments
+from perago.protocol.refusal import made_by
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 from perago.lake.base import FenceLevel
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
-from perago.protocol.attempt_record import CheckRecord
+from perago.protocol.attempt_record import CheckRecord, SparkFigures
 from perago.protocol.outcome import Outcome
 from perago.protocol.worker_faults import WorkerFault
 
@@ -36,8 +36,12 @@ class Observations:
     changed: int = 0
     deleted: int = 0
     """`changed` and `deleted`: the numbers of files that the publication wrote and removed."""
+    replaced_unsigned: str = ""
+    """The tag that keeps the commit that the publication replaced although no task had signed it; usually empty."""
     trace: tuple[str, ...] = ()
     """The lines of the user traceback, if user code raised an exception."""
+    spark: SparkFigures | None = None
+    """The work that Spark did, or None if the task is no Spark task or nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,13 @@ def _publication(
         return None
     sent = given["workspace"]
     # After a join, an output whose input is unchanged names the last of the joined workspaces.
-    if any(workspace["ref"].startswith(one["ref"]) for one in (sent if isinstance(sent, list) else [sent])):
+    if any(_is_unchanged(workspace, one) for one in (sent if isinstance(sent, list) else [sent])):
         return None
     return Publication(workspace["repository"], workspace["branch"], workspace["ref"], view)
+
+
+def _is_unchanged(workspace: Mapping[str, str], sent: Mapping[str, str]) -> bool:
+    # The step that opens a run may have been given a branch without a ref.
+    return (
+        workspace["branch"] == sent["branch"] and "ref" in sent and workspace["ref"].startswith(sent["ref"])
+    )

@@ -1,4 +1,4 @@
-"""Uploads a folder: as a new repository's first commit, or as one commit with the changes to an existing branch.
+"""Uploads a folder or files: as a new repository's first commit, or as one commit with the changes to a branch.
 
 As with every publication, the files are committed on a hidden branch and reach the target branch by one merge onto the
 head that they were compared with.  If that head has moved, the put starts over from the new one, unless someone else
@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from perago.errors import (
-    BranchDirty,
     HeadMoved,
-    LakeError,
     LakeNotFound,
     LakeRefused,
-    LakeUnavailable,
-    LandedElsewhere,
     NothingToCommit,
     PostGuardrailViolation,
     RuntimeConfigError,
 )
-from perago.lake.base import Lake, Merge, Progress, PublishingLake, ReadableLake, Upload
+from perago.lake.base import Lake, Progress, PublishingLake, ReadableLake, Upload
 from perago.protocol.changes import FileState, is_unchanged, workdir_path
-from perago.protocol.metadata import FENCE, KEY, STAGING_BRANCH, STAGING_COMMIT
 from perago.protocol.paths import (
     ACTIONS,
     LONGEST_PATH,
@@ -37,10 +32,9 @@ from perago.protocol.paths import (
     is_marker,
     is_not_unicode,
 )
-from perago.protocol.publication import MAX_RANGE, StagedWorkspace
 from perago.protocol.suggestions import did_you_mean, listed
 from perago.runtime.attempt.workdir import hash_file, scan_folder
-from perago.runtime.internal_branches import drop_quietly
+from perago.runtime.branch_commit import PUT, BranchCommit
 from perago.settings import FenceMode
 
 log = logging.getLogger("perago.put")
@@ -48,13 +42,7 @@ log = logging.getLogger("perago.put")
 ShowProgress = Callable[[str, Sequence[Upload]], AbstractContextManager[Progress | None]]
 """Shows the progress of a transfer, given the transfer's title and files."""
 
-PUT_KEY = "perago-put"
-"""The logical task key of a put's commits.
-
-No step has this key, so no retry mistakes such a commit for its own abandoned publication.
-"""
 TRIES = 5
-MERGE_SECONDS = 60.0
 
 _VIOLATIONS = (
     (is_not_unicode, "has a name that is not valid UTF-8: rename the file"),
@@ -85,11 +73,16 @@ def folder_uploads(folder: Path, algorithm: str, *, leave_out: Path, doing: str 
     change while the folder is read.
     """
     if not folder.exists():
+        files = doing == "put"
         beside = (
-            [path.name for path in folder.parent.iterdir() if path.is_dir()] if folder.parent.is_dir() else []
+            [path.name for path in folder.parent.iterdir() if files or path.is_dir()]
+            if folder.parent.is_dir()
+            else []
         )
-        there = did_you_mean(folder.name, beside, otherwise=f"; folders there: {listed(sorted(beside))}")
-        raise RuntimeConfigError(f"cannot {doing} {folder}: there is no such folder{there}")
+        kinds = "files and folders" if files else "folders"
+        there = did_you_mean(folder.name, beside, otherwise=f"; {kinds} there: {listed(sorted(beside))}")
+        what = "file or folder" if files else "folder"
+        raise RuntimeConfigError(f"cannot {doing} {folder}: there is no such {what}{there}")
     if not folder.is_dir():
         raise RuntimeConfigError(
             f"cannot {doing} {folder}: it is not a folder; give the folder that holds it"
@@ -138,13 +131,41 @@ class PutPlan:
         return bool(self.uploads or self.delete)
 
 
+def read_paths(lake: ReadableLake, target: Target, paths: Sequence[Path], *, leave_out: Path) -> list[Upload]:
+    """Return a folder's files, or these single files, as objects to upload.
+
+    Raises `RuntimeConfigError` for a file that cannot be put.
+    """
+    if len(paths) == 1 and not paths[0].is_file():
+        return read_folder(lake, target, paths[0], leave_out=leave_out)
+    if target.delete:
+        raise RuntimeConfigError(
+            "--delete removes what a folder does not have: leave it out, or put a folder"
+        )
+    files: dict[str, Upload] = {}
+    for file in paths:
+        if not file.is_file():
+            what = "there is no such file" if not file.exists() else "it is a folder or no ordinary file"
+            raise RuntimeConfigError(f"cannot put {file}: {what}; give one folder, or only files")
+        if (twice := files.get(target.prefix + file.name)) is not None:
+            raise RuntimeConfigError(
+                f"cannot put {file} beside {twice.source}: both would be {twice.path!r}; put them with two commands and "
+                "another --prefix"
+            )
+        try:
+            state = hash_file(file, lake.checksum_algorithm)
+        except OSError as error:
+            raise RuntimeConfigError(f"cannot put {file}: {error.strerror}; let this user read it") from error
+        path = _checked_path(target, file.name, file)
+        files[path] = Upload(file, path, state.size, state.checksum or "")
+    return list(files.values())
+
+
 def read_folder(lake: ReadableLake, target: Target, folder: Path, *, leave_out: Path) -> list[Upload]:
     """Return a folder's files as objects to upload.  Raises `RuntimeConfigError` for a file that cannot be put."""
     files = []
     for file in folder_uploads(folder, lake.checksum_algorithm, leave_out=leave_out, doing="put"):
-        path = target.prefix + file.path
-        if (violation := first_broken(path, _VIOLATIONS)) is not None:
-            raise RuntimeConfigError(f"cannot put {folder}: {file.path!r} {violation}")
+        path = _checked_path(target, file.path, folder)
         files.append(Upload(file.source, path, file.size, file.checksum))
     if not files:
         raise RuntimeConfigError(
@@ -152,6 +173,13 @@ def read_folder(lake: ReadableLake, target: Target, folder: Path, *, leave_out: 
             "with files"
         )
     return files
+
+
+def _checked_path(target: Target, name: str, given: Path) -> str:
+    path = target.prefix + name
+    if (violation := first_broken(path, _VIOLATIONS)) is not None:
+        raise RuntimeConfigError(f"cannot put {given}: {name!r} {violation}")
+    return path
 
 
 def plan_put(lake: ReadableLake, target: Target, files: Sequence[Upload]) -> PutPlan:
@@ -181,7 +209,7 @@ class FolderPut:
         self._lake = lake
         self._target = target
         self._files = files
-        self._new_branch = new_branch
+        self._commit = BranchCommit(lake, PUT, target.repository, target.branch, target.fence, new_branch)
 
     def publish(self, plan: PutPlan, message: str, show_progress: ShowProgress) -> tuple[str, PutPlan]:
         """Carry out a plan, and return the commit and the plan that was finally carried out.
@@ -206,72 +234,17 @@ class FolderPut:
         )
 
     def _try(self, plan: PutPlan, message: str, show_progress: ShowProgress) -> str:
-        lake, target = self._lake, self._target
-        with self._side_branch(plan.head) as side:
+        lake, target, commit = self._lake, self._target, self._commit
+        with commit.staging(plan.head) as side:
             with show_progress(f"put {target.repository}", plan.uploads) as progress:
                 lake.upload(target.repository, side, plan.uploads, progress)
             lake.delete(target.repository, side, plan.delete)
-            signed = {KEY: PUT_KEY, STAGING_BRANCH: side}
             try:
-                staged = StagedWorkspace(
-                    target.repository, side, lake.commit(target.repository, side, message, signed)
-                )
+                staged = commit.stage(side, message)
             except NothingToCommit:
                 # The lake listed no checksum to compare, but already had these bytes.
                 return plan.head
-            level = "soft" if target.fence == "soft" else lake.fence_level(target.repository, staged.commit)
-            if target.fence == "hard" and level == "soft":
-                why = lake.fence_gap(target.repository, staged.commit, target.branch)
-                raise LakeRefused(f"PERAGO_FENCE=hard, but {staged.commit} of {target.repository!r} {why}")
-            metadata = {**signed, STAGING_COMMIT: staged.commit, FENCE: level}
-            merge = Merge(side, target.branch, plan.head, message, metadata, MERGE_SECONDS, level)
-            return self._merge(merge, staged)
-
-    def _merge(self, merge: Merge, staged: StagedWorkspace) -> str:
-        target = self._target
-        try:
-            return self._lake.merge(target.repository, merge)
-        except BranchDirty as dirty:
-            raise LakeRefused(
-                f"branch {target.branch!r} of {target.repository!r} has uncommitted objects, and nothing was put: "
-                f"commit or reset them first ({dirty})"
-            ) from dirty
-        except LandedElsewhere as landed:
-            # It landed on top of changes by others to other paths; otherwise, the merge would have conflicted.
-            return landed.commit
-        except LakeUnavailable as unknown:
-            return self._settle(staged, merge.expected_head, unknown)
-
-    def _settle(self, staged: StagedWorkspace, expected_head: str, unknown: LakeUnavailable) -> str:
-        """Stop an unanswered merge, then read the branch and return the commit that the merge landed as.
-
-        Raises `LakeUnavailable` if it did not land, or if that cannot be found out.
-        """
-        lake, target = self._lake, self._target
-        try:
-            lake.drop_branch(target.repository, staged.branch)
-            lake.barrier(target.repository, target.branch, MERGE_SECONDS)
-            for commit in lake.log(target.repository, target.branch, MAX_RANGE):
-                # With a soft fence, it may have landed on a head other than the expected one.
-                if commit.metadata.get(STAGING_COMMIT) == staged.commit:
-                    return commit.id
-                if commit.id == expected_head:
-                    break
-        except LakeError as unreadable:
-            raise LakeUnavailable(
-                f"the put had no answer ({unknown}), and it could not be found out whether it landed ({unreadable}): "
-                f"look with `perago history {target.repository} {target.branch} --remote` before you run it again"
-            ) from unknown
-        raise LakeUnavailable(f"nothing was put, run the command again: {unknown}") from unknown
-
-    @contextmanager
-    def _side_branch(self, head: str) -> Iterator[str]:
-        name = next(self._new_branch)
-        self._lake.create_branch(self._target.repository, name, head)
-        try:
-            yield name
-        finally:
-            drop_quietly(self._lake, self._target.repository, name)
+            return commit.publish(staged, plan.head, message)
 
 
 def _check_folders(

@@ -1,21 +1,29 @@
-"""Looks up names in a lake: suggestions for names that do not exist, and the head of REPO[@BRANCH].
+"""Looks things up in a lake: names that do not exist, the head of REPO[@BRANCH], runs, and changes between commits.
 
 A suggestion never hides the original error: if the lake cannot be queried, that error is raised unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 
 from perago.errors import LakeError, LakeNotFound, RuntimeConfigError
-from perago.lake.base import ReadableLake
+from perago.lake.base import Change, Commit, ReadableLake
+from perago.protocol.metadata import KEY
+from perago.protocol.names import REPLACED, is_run_branch
+from perago.protocol.run_steps import MARKER_PATH
 from perago.protocol.suggestions import did_you_mean, listed, nearest
 
 INTERNAL_NAME_PREFIX = "perago-"
 """Prefix of the names of internal branches and tags."""
 _NONE = "the lake holds none"
+_MOST_TAGS = 500
+_PAGE = 1000
+_TAGS_AT_ONCE = 8
 _MOST_OBJECTS = 10_000
 """Maximum number of objects to list when looking for names to suggest."""
 
@@ -52,6 +60,8 @@ def describe_empty_folder(lake: ReadableLake, repository: str, ref: str, prefix:
     while folder and not near:
         folder = folder.rpartition("/")[0]
         near = folders_in(lake, repository, ref, f"{folder}/" if folder else "")
+    if not near and not prefix:
+        return f"there is nothing at {ref} of repository {repository!r}; `perago put` brings files in"
     return f"there is nothing below {prefix!r} at {ref} of repository {repository!r}" + (
         f"; folders there: {listed(near)}{did_you_mean(prefix, near)}"
         if near
@@ -145,13 +155,97 @@ def expect_workspace(lake: ReadableLake, workspace: str, *, new_repositories: Co
     head_of(lake, workspace)
 
 
-def head_of(lake: ReadableLake, workspace: str) -> dict[str, str]:
+def head_of(lake: ReadableLake, workspace: str, *, with_ref: bool = True) -> dict[str, str]:
     """Return the `workspace` of a workflow input for REPO[@BRANCH], at the branch's current head.
 
-    The default branch is `main`.
+    The default branch is `main`.  Without `with_ref`, only the branch is named; it must exist nevertheless.
     """
     repository, _, branch = workspace.partition("@")
     branch = branch or "main"
     with suggesting_existing_names(lake, repository, branch):
         head = lake.head(repository, branch).id
-    return {"repository": repository, "branch": branch, "ref_type": "commit", "ref": head}
+    named = {"repository": repository, "branch": branch}
+    return named | {"ref_type": "commit", "ref": head} if with_ref else named
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedCommit:
+    """A commit that a retry took off its branch, and the tag that keeps it."""
+
+    commit: Commit
+    tag: str
+
+    @property
+    def signed(self) -> bool:
+        """True if a task had made the commit; False if somebody may have made it by hand."""
+        return KEY in self.commit.metadata
+
+
+def replaced_commits(
+    lake: ReadableLake,
+    repository: str,
+    shown: Collection[str],
+    read: Callable[[str], Commit] | None = None,
+) -> tuple[Mapping[str, list[ReplacedCommit]], int]:
+    """Return the replaced commits, newest first, keyed by the commit in `shown` on which they were made.
+
+    Also returns the number of tags that were left out because there are too many.  `read` returns a commit by its id.
+    """
+    read = read or (lambda commit: lake.commit_at(repository, commit))
+    on_branch, tags = frozenset(shown), lake.tags(repository, REPLACED)
+    with ThreadPoolExecutor(_TAGS_AT_ONCE) as pool:
+        kept = list(pool.map(lambda tag: ReplacedCommit(read(tag.commit), tag.name), tags[:_MOST_TAGS]))
+    found: dict[str, list[ReplacedCommit]] = {}
+    for one in sorted(kept, key=lambda one: one.commit.created, reverse=True):
+        if one.commit.first_parent in on_branch and one.commit.id not in on_branch:
+            found.setdefault(str(one.commit.first_parent), []).append(one)
+    return found, max(0, len(tags) - _MOST_TAGS)
+
+
+def check_no_run(lake: ReadableLake, repository: str, ref: str) -> None:
+    """Raise `RuntimeConfigError` if a ref belongs to a run that is not published."""
+    if has_marker(lake, repository, ref):
+        raise RuntimeConfigError(
+            f"{ref!r} of {repository!r} belongs to a run, and only the run's own step publishes it, whole: `perago show` "
+            "names its workflow and how to go on with it"
+        )
+
+
+def has_marker(lake: ReadableLake, repository: str, ref: str) -> bool:
+    """Return whether a ref has the marker of an unpublished run."""
+    try:
+        lake.stat(repository, ref, MARKER_PATH)
+    except LakeNotFound:
+        return False
+    return True
+
+
+def check_no_internal_name(branch: str) -> None:
+    """Raise `RuntimeConfigError` if a branch name belongs to Perago."""
+    if branch.startswith(INTERNAL_NAME_PREFIX):
+        if is_run_branch(branch):
+            raise RuntimeConfigError(
+                f"{branch!r} is the branch of a run, and only the run's own steps write to it; `perago sweep` removes it "
+                "once the run is published; name another branch"
+            )
+        raise RuntimeConfigError(
+            f"{branch!r} is one of Perago's own branches: `perago sweep` removes those of attempts that are over; name "
+            "another branch"
+        )
+
+
+def all_changes(lake: ReadableLake, between: tuple[str, str, str], root: str) -> Iterator[Change]:
+    """Yield the changes at or below a root between two commits of a repository, in order.
+
+    The root `plays` is an object or a folder, and never includes `plays-old`.
+    """
+    if root and not root.endswith("/"):
+        # The object itself sorts before all other paths with this prefix.
+        first = lake.changes(*between, prefix=root, limit=1).rows
+        yield from (change for change in first if change.path == root)
+        root += "/"
+    after, more = "", True
+    while more:
+        page = lake.changes(*between, prefix=root, after=after, limit=_PAGE)
+        yield from page.rows
+        more, after = page.more, page.rows[-1].path if page.rows else ""

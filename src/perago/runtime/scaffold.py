@@ -6,23 +6,21 @@ on a Conductor server share one namespace.
 
 A template is the file itself, with a placeholder `{{word}}` for each name.
 
-The folder is written completely or not at all, and never over existing files: the files are written to a temporary
-folder next to it, which is then renamed.  So a full disk leaves no half-written project behind.  The next
-`perago init` would refuse to touch one.
+The folder is written completely or not at all, and never over existing files, so a full disk leaves no half-written
+project behind.  The next `perago init` would refuse to touch one.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import tempfile
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
 from perago.errors import RuntimeConfigError
+from perago.runtime.whole_folder import whole_folder
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{2,62}")
 _RESERVED = "perago"
@@ -60,7 +58,8 @@ def project_name(text: str) -> ProjectName:
 def _suggestion(text: str) -> str:
     """Return a valid project name that is similar to the given one."""
     last = text.rstrip("/").rpartition("/")[2]
-    kept = re.sub(r"[^A-Za-z0-9_-]+", "-", last).strip("-_")[:50]
+    plain = re.sub(r"[\u0300-\u036f]", "", unicodedata.normalize("NFKD", last))
+    kept = re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("-_")[:50]
     return kept if _NAME.fullmatch(kept) else f"my-{kept or 'project'}"
 
 
@@ -70,7 +69,7 @@ _TEMPLATES = {
     ".gitignore": "gitignore",
     "pyproject.toml": "pyproject.toml",
     "requirements.txt": "requirements.txt",
-    "workflow.json": "workflow.json",
+    "flow.py": "flow.py",
     "tasks/__init__.py": "tasks_init.py",
     "tasks/clean.py": "clean.py",
     "data/raw/monday.csv": "monday.csv",
@@ -137,22 +136,8 @@ def write_project(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def _write(folder: Path, texts: Mapping[str, str]) -> None:
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with whole_folder(folder) as temporary:
         for path, text in texts.items():
             file = temporary / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8")
-        # mkdtemp creates a private folder; give the project the mode of an ordinary new folder.
-        temporary.chmod(0o777 & ~_umask())
-        # rename() replaces an empty folder and fails for any other, even if files were added just now.
-        temporary.rename(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

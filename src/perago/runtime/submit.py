@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from perago.declare.run_steps import needs_no_ref
 from perago.errors import OrchestratorError, OrchestratorUnavailable, RuntimeConfigError, TaskInputError
 from perago.lake.base import ReadableLake
 from perago.orchestrator.base import Orchestrator, TaskState, WorkflowState
@@ -17,6 +18,8 @@ from perago.protocol.suggestions import listed, nearest
 from perago.runtime.lake_lookup import head_of
 from perago.workflow.check.check import check_workflow
 from perago.workflow.check.input_check import WORKSPACE, check_input
+from perago.workflow.model.definition import read_workflow
+from perago.workflow.model.expressions import texts
 from perago.workflow.model.requirements import task_names, version_of
 from perago.workflow.model.step_types import SIMPLE
 
@@ -26,6 +29,16 @@ WAIT_SECONDS = 10.0
 _MAX_NAMED = 3
 _MAX_FAILURES = 20
 """Number of consecutive failed polls that are tolerated, so that a server restart does not end `follow`."""
+
+
+SCHEDULER_INPUT = {
+    "_startedByScheduler": "plays",
+    "_scheduledTime": 1_795_064_400_000,
+    "_executedTime": 1_795_064_400_120,
+    "_executionId": "4dc81088-974f-4d8c-94a3-8e9dc0ae2184",
+    "_schedulerCron": "0 0 6 * * * UTC",
+}
+"""What Conductor's scheduler adds to the input of every run, with an example of each value."""
 
 
 class SubmitObserver(Protocol):
@@ -40,12 +53,21 @@ class SubmitObserver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SubmitRequest:
-    """A request to start a workflow.  `workspace` is REPO[@BRANCH]."""
+    """A request to start a workflow.  `workspace` is REPO[@BRANCH].
+
+    `scheduled` means that all runs of a schedule start with this input.
+    """
 
     name: str
     input: Mapping[str, Any]
     workspace: str | None = None
     version: int | None = None
+    scheduled: bool = False
+
+    @property
+    def nothing_done(self) -> str:
+        """The beginning of an error that stops the request."""
+        return f"nothing was {'scheduled' if self.scheduled else 'started'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +91,20 @@ def prepare(
     definition = orchestrator.workflow_definition(wanted.name, wanted.version)
     if definition is None:
         raise RuntimeConfigError(f"{_describe_unknown(orchestrator, wanted)} register it with `{remedy}`")
-    warnings = _check_definition(definition, wanted.name)
+    warnings = _check_definition(definition, wanted)
+    if wanted.scheduled:
+        _refuse_constant_commit(definition, wanted)
     payload = dict(wanted.input)
     if wanted.workspace is not None and lake is not None:
-        payload[WORKSPACE] = head_of(lake, wanted.workspace)
+        payload[WORKSPACE] = head_of(lake, wanted.workspace, with_ref=not needs_no_ref(definition))
     taskdefs = {name: orchestrator.taskdef(name) for name in sorted(task_names(definition))}
-    findings = check_input(definition, taskdefs, payload)
+    added = SCHEDULER_INPUT if wanted.scheduled else {}
+    known = {name: value for name, value in added.items() if _reads_input(definition, name)}
+    findings = check_input(definition, taskdefs, {**known, **payload})
     refused = [finding.text for finding in findings if finding.refused]
     if refused:
         more = f" (and {len(refused) - _MAX_NAMED} more)" if len(refused) > _MAX_NAMED else ""
-        raise TaskInputError(f"nothing was started: {'; '.join(refused[:_MAX_NAMED])}{more}")
+        raise TaskInputError(f"{wanted.nothing_done}: {'; '.join(refused[:_MAX_NAMED])}{more}")
     warnings += [finding.text for finding in findings]
     warnings += [
         f"the task {name!r} has no TaskDef there: its input is not checked, and no Perago worker takes it"
@@ -88,16 +114,40 @@ def prepare(
     return PreparedSubmission(wanted.name, version_of(definition), payload, tuple(warnings))
 
 
-def _check_definition(definition: Mapping[str, Any], name: str) -> list[str]:
+def _check_definition(definition: Mapping[str, Any], wanted: SubmitRequest) -> list[str]:
     """Return warnings about the definition.  Raises `RuntimeConfigError` if it has errors.
 
     The modules of its tasks are not available, so only the tasks' names are known.
     """
-    diagnostics = check_workflow(definition, {}, file=f"workflow {name}", elsewhere=task_names(definition))
+    diagnostics = check_workflow(
+        definition, {}, file=f"workflow {wanted.name}", elsewhere=task_names(definition)
+    )
     errors = [str(diagnostic) for diagnostic in diagnostics if diagnostic.level == "error"]
     if errors:
-        raise RuntimeConfigError(f"nothing was started: {'; '.join(errors)}")
+        raise RuntimeConfigError(f"{wanted.nothing_done}: {'; '.join(errors)}")
     return [str(diagnostic) for diagnostic in diagnostics]
+
+
+def _refuse_constant_commit(definition: Mapping[str, Any], wanted: SubmitRequest) -> None:
+    """Raise `RuntimeConfigError` if all runs of a schedule would start from the same commit."""
+    given = wanted.input.get(WORKSPACE)
+    if needs_no_ref(definition):
+        if isinstance(given, Mapping) and given.get("ref") is not None:
+            raise RuntimeConfigError(
+                f"{wanted.nothing_done}: the workspace in --input names a commit, and every run would start from it; "
+                "name only its repository and branch, as --workspace REPO[@BRANCH] does"
+            )
+    elif wanted.workspace is not None or given is not None or _reads_input(definition, WORKSPACE):
+        raise RuntimeConfigError(
+            f"{wanted.nothing_done}: every run of a schedule has the same input, and the workflow {wanted.name!r} takes its "
+            "start commit from there, so every run would start from the same commit; let the workflow begin with "
+            "`run = open_run()` and its other steps work on `run.workspace`"
+        )
+
+
+def _reads_input(definition: Mapping[str, Any], name: str) -> bool:
+    steps = read_workflow(definition, named_only=True).walk()
+    return any(f"workflow.input.{name}" in text for step in steps for _, text in texts(step.inputs))
 
 
 def start(orchestrator: Orchestrator, prepared: PreparedSubmission) -> str:

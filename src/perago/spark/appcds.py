@@ -7,7 +7,7 @@ Spark session that does nothing else:
     python -m perago.spark.appcds
 
 An archive that is missing, damaged or made by another Java only costs time: the JVM checks it, and continues without
-it.  If even that fails, the session is started again without the archive (`session.py`).  The archive is removed only
+it.  If even that fails, the session is started again without the archive (`jvm.py`).  The archive is removed only
 if it is proven to be the cause (`archive_breaks_jvm`), because a JVM killed by something else looks the same.
 """
 

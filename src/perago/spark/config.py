@@ -1,6 +1,6 @@
 """Configuration of a Spark session: settings, log, cache folder, packages.
 
-    Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_MASTER  <  PERAGO_SPARK_CONF
+    Perago's defaults  <  spark-defaults.conf  <  PERAGO_SPARK_CONF  <  PERAGO_SPARK_MASTER  <  a task's SparkControls
 
 `perago.spark_defaults` picks the master.  The defaults suit a small machine with a local master.  On a cluster, Spark's
 own default sizes are kept.  Lake credentials are never part of the configuration: it appears on the JVM's command line,
@@ -22,6 +22,7 @@ from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from perago.errors import RuntimeConfigError
 from perago.settings import Settings
 from perago.spark_defaults import parse_conf, spark_defaults
 
@@ -44,7 +45,10 @@ appender.err.layout.type = PatternLayout
 appender.err.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
 
-_PACKAGES, _EXCLUDES, _JARS = "spark.jars.packages", "spark.jars.excludes", "spark.jars"
+PACKAGES, _EXCLUDES, _JARS = "spark.jars.packages", "spark.jars.excludes", "spark.jars"
+_ARCHIVES = "spark.archives"
+_LISTS = frozenset({PACKAGES, _JARS, _ARCHIVES})
+"""Settings that are lists."""
 _IVY_KEYS = ("spark.jars.ivy", "spark.jars.ivySettings", "spark.jars.repositories")
 """Settings other than the packages themselves that affect which files Ivy finds."""
 
@@ -59,13 +63,43 @@ def runs_here(master: str) -> bool:
     return is_local(master) or master.startswith("local-cluster[")
 
 
-def session_conf(settings: Settings, scratch: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the configuration for a new session. `scratch` is a folder private to this process."""
+def session_conf(
+    settings: Settings, scratch: Path, environ: Mapping[str, str], own: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return the configuration for a new session. `scratch` is a folder private to this process.
+
+    `own` are the settings of a task.  They win, and lists of files and packages are added to those of the operator.
+    """
     explicit = parse_conf(settings.spark_conf)
     known = spark_defaults(environ)
     defaults = {"spark.app.name": "perago", **_defaults(settings, scratch, environ)}
     chosen = {key: value for key, value in defaults.items() if key not in known}
-    return {**chosen, **explicit, "spark.master": settings.spark_master}
+    conf = {**chosen, **_observation(settings), **explicit, "spark.master": settings.spark_master}
+    files = settings.spark_files
+    given = {_JARS: ",".join(files.jars), _ARCHIVES: ",".join(files.archives)}
+    for more in (given, own or {}):
+        for key, value in more.items():
+            before = {**known, **conf}.get(key) if key in _LISTS else None
+            if value:
+                conf[key] = f"{before},{value}" if before else value
+    return conf
+
+
+def _observation(settings: Settings) -> dict[str, str]:
+    """Return the configuration of the UI and the event log. Creates the event log's folder."""
+    conf = {"spark.ui.enabled": "true"} if settings.spark_ui else {}
+    if (place := settings.spark_event_log) is None:
+        return conf
+    if place.startswith("/"):
+        folder = Path(place)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RuntimeConfigError(
+                f"cannot write Spark's event logs to {folder} ({error.strerror}): correct PERAGO_SPARK_EVENT_LOG"
+            ) from error
+        place = folder.as_uri()
+    return {**conf, "spark.eventLog.enabled": "true", "spark.eventLog.dir": place}
 
 
 def is_quick(settings: Settings) -> bool:
@@ -92,6 +126,8 @@ def _defaults(settings: Settings, scratch: Path, environ: Mapping[str, str]) -> 
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.adaptive.enabled": "true",
+        # Executors report their memory with every task, not only in their heartbeat, which short tasks never meet.
+        "spark.executor.metrics.pollingInterval": "200ms",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Produce the same rows on every machine, whatever its time zone.
         "spark.sql.session.timeZone": "UTC",
@@ -182,7 +218,7 @@ class Packages:
     def with_packages(self, conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
         """Return the configuration with these packages appended to the ones already set."""
         known, complete = {**spark_defaults(environ), **conf}, {**conf}
-        for key, items in ((_PACKAGES, self.names), (_EXCLUDES, self.excludes)):
+        for key, items in ((PACKAGES, self.names), (_EXCLUDES, self.excludes)):
             if items:
                 complete[key] = ",".join([*filter(None, [known.get(key)]), *items])
         return complete
@@ -215,7 +251,7 @@ class Packages:
         kept = self._jar_list_path(conf, environ)
         found = started.get(_JARS, "").split(",")
         # If a session already existed before ours, it may have requested something else.
-        if kept is None or started.get(_PACKAGES) != ",".join(self.names) or not self._are_all_in(found):
+        if kept is None or started.get(PACKAGES) != ",".join(self.names) or not self._are_all_in(found):
             return
         with contextlib.suppress(OSError, ValueError):
             sizes = {uri: _file(uri).stat().st_size for uri in found}
@@ -234,7 +270,7 @@ class Packages:
         """Return the path of the saved list, even if it does not exist. Returns None if Ivy must resolve packages."""
         known = {**spark_defaults(environ), **conf}
         folder = cache_folder(environ)
-        if folder is None or not self.names or any(known.get(key) for key in (_PACKAGES, _EXCLUDES, _JARS)):
+        if folder is None or not self.names or any(known.get(key) for key in (PACKAGES, _EXCLUDES, _JARS)):
             return None
         key = [self.names, self.excludes, [known.get(name) for name in _IVY_KEYS], version("pyspark")]
         return folder / f"{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.jars.json"

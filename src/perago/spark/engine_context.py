@@ -1,7 +1,8 @@
 """The Spark context whose executors run Perago's own functions, on behalf of a map or a worker.
 
 - Settings that the jobs rely on (the limit on task failures, no speculative copies) override the configuration.
-- Executors on this machine use the same Python as this process.  All executors receive the --py-files.
+- Executors on this machine use the same Python as this process.  All executors receive the --py-files, and executors on
+  other machines the project's own modules (`project_code`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from perago.settings import Settings
 from perago.spark.config import runs_here
+from perago.spark.python_workers import ship_modules
 from perago.spark.session import Sessions
 
 if TYPE_CHECKING:
@@ -33,10 +35,11 @@ class EngineContext:
     """
 
     def __init__(
-        self, settings: Settings, py_files: Sequence[Path], *, failures: int, conf: Mapping[str, str]
+        self, settings: Settings, modules: Sequence[str], *, failures: int, conf: Mapping[str, str]
     ) -> None:
-        self._sessions = Sessions(_for_jobs(settings, failures, conf))
-        self._py_files = py_files
+        self._sessions = Sessions(_for_jobs(settings, failures, conf), for_attempts=False)
+        self._modules = modules
+        self._py_files = settings.spark_files.py_files
         self._on_this_machine = runs_here(settings.spark_master)
         self._lock = threading.Lock()
         self._context: SparkContext | None = None
@@ -57,6 +60,8 @@ class EngineContext:
                 _quieten(context)
                 for file in self._py_files:
                     context.addPyFile(str(file))
+                if not self._on_this_machine:
+                    ship_modules(context, self._sessions.scratch(), self._modules)
                 self._context = context
             return context
 

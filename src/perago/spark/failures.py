@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from perago.declare.user_code import is_library
+from perago.runtime.attempt.observer import with_workspace_paths
 
 SPARK_ERRORS: tuple[type[Exception], ...] = (PySparkException, Py4JError, ConnectionError)
 
@@ -29,7 +30,8 @@ _PYTHON_ERROR = re.compile(
     r"^(?:pyspark\.errors\.[\w.]+|[A-Za-z_][\w.]*(?:Error|Exception)): .+", re.MULTILINE
 )
 _REMOTE_FRAME = re.compile(r'File "([^"\n]+)", line (\d+), in (\S+)')
-_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\s*$")
+_SQLSTATE = re.compile(r"\s*SQLSTATE: \w+\b(?:;.*)?", re.DOTALL)
+"""Matches the code of an error condition, and the query plan that may follow it."""
 
 
 def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ()) -> str:
@@ -40,9 +42,7 @@ def short_reason(error: BaseException, *, base: str, tables: Iterable[str] = ())
     if isinstance(error, (Py4JNetworkError, ConnectionError)):
         return JVM_IS_GONE
     text = _cause(error)
-    for start in (base, base.removeprefix("file://"), base.replace("file://", "file:")):
-        text = text.replace(start.rstrip("/") + "/", "").replace(start.rstrip("/"), ".")
-    text = _SQLSTATE.sub("", text)
+    text = _SQLSTATE.sub("", with_workspace_paths(text, base))
     if len(text) > _LONGEST:
         text = text[: _LONGEST - 2].rstrip() + " …"
     if place := remote_place(error):

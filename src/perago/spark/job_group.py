@@ -18,6 +18,7 @@ from perago.runtime.attempt.observer import Note
 from perago.runtime.attempt.place import PlaceRequest
 from perago.runtime.periodic import call_periodically
 from perago.spark.failures import SPARK_ERRORS, remote_place, short_reason
+from perago.spark.figures import counting_work
 from perago.spark.session import AttemptSession, why_unusable
 
 if TYPE_CHECKING:
@@ -41,9 +42,11 @@ def at_work(session: AttemptSession, request: PlaceRequest, workspace: SparkWork
     try:
         with (
             session.in_use() as spark,
+            _counting_work(spark.sparkContext, request, session),
             _job_group(spark.sparkContext, request, session),
             _report_progress(spark.sparkContext, request.execution_id, request.traffic.say),
         ):
+            session.note_task(request.attempt.task_id)
             try:
                 yield
             except _SPARK_IS_GONE:
@@ -63,11 +66,26 @@ def at_work(session: AttemptSession, request: PlaceRequest, workspace: SparkWork
         raise TaskFailed(f"Spark failed in task {request.task.name!r}: {reason}") from error
 
 
+def description_of(request: PlaceRequest) -> str:
+    """Return the description of an attempt's jobs, which names its task, workflow and attempt."""
+    attempt = request.attempt
+    workflow = f"{attempt.workflow_name} {attempt.workflow_instance_id}".strip()
+    step = attempt.reference_task_name + (f" (retry {attempt.retry_count})" if attempt.retry_count else "")
+    return f"perago {request.task.name}: {step} of {workflow}"
+
+
+def _counting_work(
+    context: SparkContext, request: PlaceRequest, session: AttemptSession
+) -> contextlib.AbstractContextManager[None]:
+    group = "" if session.is_only_attempt else request.execution_id
+    return counting_work(context, group, description_of(request), request.traffic)
+
+
 @contextlib.contextmanager
 def _job_group(context: SparkContext, request: PlaceRequest, session: AttemptSession) -> Iterator[None]:
     jvm_context: Any = context._jsc
     before = jvm_context.sc().getLocalProperties().clone()
-    context.setJobGroup(request.execution_id, f"perago {request.task.name}", interruptOnCancel=True)
+    context.setJobGroup(request.execution_id, description_of(request), interruptOnCancel=True)
     try:
         yield
     finally:

@@ -15,7 +15,6 @@ import contextlib
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perago.errors import RuntimeConfigError
@@ -40,8 +39,8 @@ _NO_FOLDER = "(no folder)"
 class SparkEngine:
     """Runs the rows of a map as tasks on this process's Spark context."""
 
-    def __init__(self, settings: Settings, py_files: Sequence[Path] = ()) -> None:
-        self._context = EngineContext(settings, py_files, failures=_MOST_FAILURES, conf={})
+    def __init__(self, settings: Settings, modules: Sequence[str] = ()) -> None:
+        self._context = EngineContext(settings, modules, failures=_MOST_FAILURES, conf={})
 
     def check(self, plan: MapPlan) -> None:
         """Load the task once on an executor. Raises `RuntimeConfigError` if that fails, before any row is run."""

@@ -65,10 +65,12 @@ def seen_path(path: str, view: View) -> str:
     return _path_or_raise(path, problem)
 
 
-def written_path(path: str, view: View) -> str:
+def written_path(path: str, view: View, *, partitions: bool = False) -> str:
     """Return the path unchanged, if the task may write a table there.
 
-    Raises `TaskFailed` if the path is invalid, or if any part of the table is outside what the task may change.
+    Raises `TaskFailed` if the path is invalid, or if any part of the table is outside what the task may change.  If only
+    some of its partitions are written, it is enough that some part of it may be changed: a change elsewhere fails the
+    attempt after the body.
     """
     problem = _path_problem(path, prefix=view.prefix)
     if problem is None and has_wildcard(path):
@@ -78,7 +80,7 @@ def written_path(path: str, view: View) -> str:
             "the task has read_only=True, and with direct placement it reads the commit itself; write scratch tables "
             "elsewhere, or leave read_only out"
         )
-    if problem is None and not view.may_write(path):
+    if problem is None and not (view.may_write_in(path) if partitions else view.may_write(path)):
         may = f"it is outside what the task may change ({view.describe_roots(view.write_roots)})"
         problem = f"{may}; name it in WorkspaceSpec(writes=…)"
     return _path_or_raise(path, problem)

@@ -17,7 +17,7 @@ placements are rejected before a worker polls, not during an attempt.  This modu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal
 
 from perago.declare.checks import label, needs_path
@@ -25,6 +25,9 @@ from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, TaskDefinitionError
 from perago.settings import Settings
 from perago.spark.config import is_local, runs_here
+from perago.spark.master import check_master
+from perago.spark.project_code import project_files
+from perago.spark.session_spec import session_spec, settings_for
 from perago.spark_defaults import parse_conf
 
 Where = Literal["local", "direct"]
@@ -35,22 +38,24 @@ def placement_of(task: TaskDefinition, settings: Settings, *, embedded: bool) ->
     spec = task.workspace
     wanted = spec.placement if spec is not None else "local"
     if wanted == "auto":
-        return "local" if embedded or is_local(settings.spark_master) else "direct"
+        return "local" if embedded or is_local(settings_for(task, settings).spark_master) else "direct"
     return wanted
 
 
-def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embedded: bool) -> None:
+def check_placement(tasks: Sequence[TaskDefinition], settings: Settings, *, embedded: bool) -> None:
     """Raise `RuntimeConfigError` or `TaskDefinitionError` if a Spark task cannot run with its placement."""
     parse_conf(settings.spark_conf)
+    for master in {settings_for(task, settings).spark_master for task in tasks if task.kind == "spark"}:
+        check_master(master)
     for task in tasks:
         spec = task.workspace
         if task.kind != "spark" or spec is None:
             continue
+        master = settings_for(task, settings).spark_master
+        if placement_of(task, settings, embedded=embedded) == "local" and not runs_here(master):
+            raise RuntimeConfigError(_unreachable_workdir_message(task, spec.placement, master, embedded))
+        _check_code(task, master)
         if placement_of(task, settings, embedded=embedded) == "local":
-            if not runs_here(settings.spark_master):
-                raise RuntimeConfigError(
-                    _unreachable_workdir_message(task, spec.placement, settings.spark_master, embedded)
-                )
             continue
         if embedded:
             raise RuntimeConfigError(
@@ -62,6 +67,13 @@ def check_placement(tasks: Iterable[TaskDefinition], settings: Settings, *, embe
                 f"{task.place}: {', '.join(wanting)}: needs a folder on disk, and with direct placement there is none; "
                 "use the require_… checks"
             )
+
+
+def _check_code(task: TaskDefinition, master: str) -> None:
+    """Raise `RuntimeConfigError` if a file of the task is missing, or its code cannot be sent to executors elsewhere."""
+    modules = session_spec(task).modules
+    if not runs_here(master):
+        project_files(modules)
 
 
 def _unreachable_workdir_message(task: TaskDefinition, placement: str, master: str, embedded: bool) -> str:

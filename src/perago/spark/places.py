@@ -5,18 +5,21 @@ The place is the attempt's workdir (local), or the execution's staging branch ov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 from perago.declare.checks import Check, ListingTree
 from perago.declare.file_tree import Tree
 from perago.declare.task import TaskDefinition
-from perago.errors import PostGuardrailViolation
+from perago.errors import PostGuardrailViolation, TaskFailed
 from perago.protocol.changes import FileState, FileStates, changes_between, workdir_path
 from perago.protocol.paths import in_actions, is_marker
 from perago.runtime.attempt.listing import objects_in
 from perago.runtime.attempt.place import (
+    MAX_NAMED_PATHS,
     Place,
     PlaceRequest,
     WorkdirPlace,
@@ -25,15 +28,21 @@ from perago.runtime.attempt.place import (
 )
 from perago.runtime.attempt.publish_decision import OnBranch, Result
 from perago.settings import LakeFSSettings, Settings
+from perago.spark.direct_commits import DirectCommits
 from perago.spark.job_group import at_work
 from perago.spark.paths import is_leftover
 from perago.spark.placement import placement_of
-from perago.spark.s3a import S3A_PACKAGES, open_bucket
+from perago.spark.s3a import open_bucket, s3a_packages
 from perago.spark.session import AttemptSession, Sessions
-from perago.spark.table_audit import AuditedTree, Auditor
-from perago.spark.tables import check_column_types
+from perago.spark.session_spec import session_spec
+from perago.spark.table_audit import Audits
+from perago.spark.tables import check_new_files
 from perago.spark.workspace import SparkWorkspace
 from perago.spark.write_scope import check_write_scope, restore_objects
+
+log = logging.getLogger("perago.spark")
+
+_NAME_CHARS = 100
 
 
 def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedded: bool) -> SparkPlaces:
@@ -43,7 +52,9 @@ def spark_places(settings: Settings, tasks: Iterable[TaskDefinition], *, embedde
     """
     spark_tasks = [task for task in tasks if task.kind == "spark"]
     direct = any(placement_of(task, settings, embedded=embedded) == "direct" for task in spark_tasks)
-    sessions = Sessions(settings, S3A_PACKAGES) if direct else Sessions(settings)
+    names = ", ".join(task.name for task in spark_tasks)
+    app = f"perago {names if len(names) <= _NAME_CHARS else names[:_NAME_CHARS] + '…'}"
+    sessions = Sessions(settings, s3a_packages(os.environ, settings.spark_conf) if direct else None, app=app)
     return SparkPlaces(settings, sessions, embedded)
 
 
@@ -57,15 +68,21 @@ class SparkPlaces:
     settings: Settings
     sessions: Sessions
     embedded: bool
+    sized: bool = True
+    """False to ignore the memory and cores that tasks declare."""
 
     def __call__(self, request: PlaceRequest) -> Place:
         """Return the place where one execution reads its input and writes its result."""
         if request.task.kind != "spark":
             return open_workdir_place(request)
-        self.sessions.warm_up()
+        spec = session_spec(request.task)
+        if not self.sized:
+            spec = spec.without_sizes()
+        self.sessions.warm_up(spec)
+        session = AttemptSession(self.sessions, spec)
         if placement_of(request.task, self.settings, embedded=self.embedded) == "local":
-            return LocalPlace(request, self.sessions)
-        return DirectPlace(request, self.sessions, self._lakefs)
+            return LocalPlace(request, session)
+        return DirectPlace(request, session, self._lakefs)
 
     @property
     def _lakefs(self) -> LakeFSSettings:
@@ -76,10 +93,11 @@ class SparkPlaces:
 class LocalPlace(WorkdirPlace):
     """Lets a Spark task read and write tables in its workdir. Perago transfers the files, except Spark's leftovers."""
 
-    def __init__(self, request: PlaceRequest, sessions: Sessions) -> None:
+    def __init__(self, request: PlaceRequest, session: AttemptSession) -> None:
         super().__init__(request, self._is_leftover)
-        self._session = AttemptSession(sessions)
+        self._session = session
         self._workspace = SparkWorkspace(request.workdir.path, self._session, view=request.workspace.view)
+        self._audits = Audits(self._workspace, self._session.for_checks, request.task.workspace)
 
     def _is_leftover(self, path: str) -> bool:
         return is_leftover(path, self._size_of(path) or 0, self._size_of)
@@ -101,7 +119,7 @@ class LocalPlace(WorkdirPlace):
         Raises `PostGuardrailViolation` if new files would make a table unreadable.
         """
         result = super().result(recorded)
-        check_column_types(self._session(), self._workspace.base, result.changes, result.states)
+        check_new_files(self._session(), self._workspace.base, result.changes, result.states)
         return result
 
     def at_work(self) -> AbstractContextManager[None]:
@@ -110,8 +128,7 @@ class LocalPlace(WorkdirPlace):
 
     def tree(self, checks: Sequence[Check]) -> Tree:
         """Return the workdir's file tree, which can also evaluate checks on its tables."""
-        auditor = Auditor(self._workspace, self._session.for_checks, checks)
-        return AuditedTree(super().tree(checks), auditor)
+        return self._audits.tree(checks, super().tree(checks))
 
 
 class DirectPlace:
@@ -123,25 +140,27 @@ class DirectPlace:
     changed.  A read-only task needs no branch: it reads the input commit itself, and cannot write.  The workdir
     contains only the marker.
 
-    Spark's leftovers (unfinished tasks, success markers, folder markers that the input does not have) are deleted from
-    the branch before the commit.  Folder markers from the input that Spark removed are restored.
+    Spark writes files under their final names (`direct_commits`).  Its leftovers (unfinished tasks, success markers,
+    folder markers that the input does not have) are deleted from the branch before the commit.  Folder markers from the
+    input that Spark removed are restored.
 
     The keys give access to the whole repository, so a body can write anywhere on the branch.  A change outside what the
     task may change, or in `_lakefs_actions/`, fails the attempt with an error that names it (`write_scope`).
     """
 
-    def __init__(self, request: PlaceRequest, sessions: Sessions, lakefs: LakeFSSettings) -> None:
+    def __init__(self, request: PlaceRequest, session: AttemptSession, lakefs: LakeFSSettings) -> None:
         self._request = request
-        self._sessions = sessions
-        self._session = AttemptSession(sessions)
+        self._session = session
         self._lakefs = lakefs
         spec = request.task.workspace
         self._read_only = spec is not None and spec.read_only
         self.on_branch = not self._read_only
         self._branch = request.workspace.ref if self._read_only else request.branch
         self._workspace: SparkWorkspace | None = None
+        self._audits: Audits | None = None
         self._base = FileStates()
         self._parents: list[str] = []
+        self._commits = DirectCommits(request.workspace.repository, self._branch)
 
     def fill(self) -> None:
         """List the input, without downloading anything.
@@ -165,15 +184,20 @@ class DirectPlace:
         assert self._workspace is not None  # noqa: S101 - `fill` comes first
         return self._workspace
 
-    def at_work(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
         """Give Spark the keys to the repository, and run the `with` block in the attempt's own job group."""
-        open_bucket(self._sessions.get(), self._request.workspace.repository, self._lakefs)
-        return at_work(self._session, self._request, self.argument)
+        open_bucket(self._session(), self._request.workspace.repository, self._lakefs)
+        with at_work(self._session, self._request, self.argument), self._commits.recording(self._session()):
+            yield
 
     def tree(self, checks: Sequence[Check]) -> Tree:
         """Return the branch's file tree, which can also evaluate checks on its tables."""
-        auditor = Auditor(self.argument, self._session.for_checks, checks)
-        return AuditedTree(ListingTree(self._states(self._listing(self._branch))), auditor)
+        if self._audits is None:
+            self._audits = Audits(self.argument, self._session.for_checks, self._request.task.workspace)
+        listing = self._listing(self._branch)
+        self._delete_strays(listing)
+        return self._audits.tree(checks, ListingTree(self._states(listing)))
 
     def verify(self) -> None:
         """Do nothing: Spark reads directly from the lake, so there are no downloaded files to verify."""
@@ -188,8 +212,34 @@ class DirectPlace:
         changes = changes_between(self._states(self._base), states)
         gone = f"{self._request.workspace.repository}/{self._branch}/"
         check_absolute_paths(changes, states, self._content, gone=gone)
-        check_column_types(self._session(), self.argument.base, changes, states)
-        return Result(states, changes, recorded, OnBranch(self._branch))
+        session = self._session()
+        # A session that started after a long listing, because the attempt's stopped as idle, lacks the keys.
+        open_bucket(session, self._request.workspace.repository, self._lakefs)
+        check_new_files(session, self.argument.base, changes, states)
+        return Result(states, changes, recorded, OnBranch(self._branch, self._check_commit))
+
+    def _delete_strays(self, listing: FileStates) -> None:
+        """Delete what a Spark task wrote after Spark had given it up, so that no check and no later read sees it."""
+        if self.on_branch and (strays := self._commits.strays(listing)):
+            log.warning(
+                "Spark had given up the tasks that wrote %d files, deleting them: %s",
+                *(len(strays), ", ".join(strays[:MAX_NAMED_PATHS])),
+            )
+            self._request.lake.delete(self._request.workspace.repository, self._branch, strays)
+
+    def _check_commit(self, commit: str) -> None:
+        """Raise `TaskFailed` if a stray arrived while the branch was being committed."""
+        if not self._commits:
+            return
+        workspace = self._request.workspace
+        changed = self._request.lake.diff_paths(
+            workspace.repository, workspace.ref, commit, workspace.view.write_roots
+        )
+        if strays := self._commits.strays(changed):
+            raise TaskFailed(
+                f"a Spark task that Spark had given up wrote {strays[0]} while the result was being committed; nothing is "
+                "published, and a retry writes it again"
+            )
 
     def _content(self, path: str) -> bytes:
         workspace = self._request.workspace
@@ -243,7 +293,9 @@ class DirectPlace:
             found = listing.get(prefix + other)
             return None if found is None else found.size
 
-        return _is_folder(path, state) or is_leftover(path.removeprefix(prefix), state.size, size_of)
+        if _is_folder(path, state) or self._commits.is_stray(path):
+            return True
+        return is_leftover(path.removeprefix(prefix), state.size, size_of)
 
     def _check_name(self, path: str) -> None:
         if path not in self._base and (in_actions(path) or is_marker(path)):

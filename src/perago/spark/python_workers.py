@@ -5,23 +5,32 @@ machine, a Python worker finds every module that this process finds, because it 
 the same order.  For a task file outside any package (`--tasks tasks.py`), Perago generates a module name, and a small
 loader with that name in the session's scratch folder runs the file.
 
-Spark starts new workers when the path changes, so no worker keeps an old version of a task file that was reloaded.
+Executors on other machines get the project's own modules as an archive (`project_code`), which they unpack and put on
+the path of their Python workers.
+
+Spark starts new workers when their environment changes, so no worker keeps an old version of a file that changed.
 """
 
 from __future__ import annotations
 
 import os
-import site
+import shutil
 import sys
-import sysconfig
+import zipfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perago.declare.discovery import FileModule, loaded_files
+from perago.spark.project_code import folder_files, own_folders, project_files, write_archive
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+
+_CODE = "SPARK_PERAGO_CODE"
+"""Environment variable of Python workers on other machines, which names the archive that they import from."""
 
 _LOADER = """\
 import importlib.util
@@ -36,17 +45,71 @@ spec.loader.exec_module(module)
 def share_modules(context: SparkContext, scratch: Path) -> None:
     """Make every module that this process can import available to Python workers started after this call."""
     configured = context.getConf().get("spark.executorEnv.PYTHONPATH")
-    folders = [configured, *_own_folders(), _loaders(loaded_files(), scratch)]
+    folders = [configured, *own_folders(), _loaders(loaded_files(), scratch)]
     context.environment["PYTHONPATH"] = os.pathsep.join(folder for folder in folders if folder)
 
 
-def _own_folders() -> list[str]:
-    """Return the entries of `sys.path` that belong neither to Python nor to its installed packages."""
-    paths = sysconfig.get_paths()
-    known = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    known |= {*site.getsitepackages(), site.getusersitepackages(), f"{paths['stdlib']}/lib-dynload"}
-    absolute = dict.fromkeys(os.path.abspath(entry) for entry in sys.path)
-    return [entry for entry in absolute if entry not in known and os.path.exists(entry)]
+def ship_modules(
+    context: SparkContext, scratch: Path, modules: Iterable[str], sent: Path | None = None
+) -> None:
+    """Send the project's modules that these import to executors on other machines, with the files in the folder `sent`.
+
+    They serve Python workers for functions created after this call.  Raises `RuntimeConfigError` if a module cannot be
+    sent.
+    """
+    files = project_files(modules)
+    if sent is not None:
+        files |= folder_files(sent)
+    archive = write_archive(files, scratch)
+    includes = context._python_includes
+    assert includes is not None  # noqa: S101 - a running context has this list
+    if archive.name not in includes:
+        context.addArchive(str(archive))
+        includes.append(archive.name)
+    # A Python worker keeps the modules that it has imported, and Spark reuses it only in the same environment.
+    context.environment[_CODE] = archive.stem
+
+
+@contextmanager
+def python_files(files: tuple[Path, ...], scratch: Path) -> Iterator[Path | None]:
+    """Make `.py`, `.zip` and `.egg` files importable in this process, until the end of the `with` block.
+
+    Yields the folder with their unpacked content, or None if there are no files.
+    """
+    if not files:
+        yield None
+        return
+    folder = _unpacked(files, scratch)
+    sys.path.insert(1, str(folder))
+    try:
+        yield folder
+    finally:
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+        # Another task may send other files under the same names.
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(f"{folder}{os.sep}"):
+                del sys.modules[name]
+
+
+def _unpacked(files: tuple[Path, ...], scratch: Path) -> Path:
+    """Return a folder with the content of Python files. Its name depends on their names and contents."""
+    digest = sha256()
+    for file in files:
+        digest.update(f"{file.name} {sha256(file.read_bytes()).hexdigest()}\n".encode())
+    folder = scratch / f"py-files-{digest.hexdigest()[:12]}"
+    if not folder.exists():
+        unfinished = folder.with_suffix(".part")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(mode=0o700)
+        for file in files:
+            if file.suffix == ".py":
+                shutil.copyfile(file, unfinished / file.name)
+            else:
+                with zipfile.ZipFile(file) as archive:
+                    archive.extractall(unfinished)
+        unfinished.rename(folder)
+    return folder
 
 
 def _loaders(files: list[FileModule], scratch: Path) -> str | None:

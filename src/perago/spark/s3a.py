@@ -6,26 +6,66 @@ on the JVM's command line, and would also send every other `s3a://` address in a
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from perago.errors import RuntimeConfigError
 from perago.settings import LakeFSSettings
 from perago.spark.config import Packages
+from perago.spark_defaults import parse_conf, spark_defaults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# The Hadoop version that PySpark 4.3 bundles, and the parts of the AWS SDK that it needs. The whole SDK is 600 MB.
-S3A_PACKAGES = Packages(
-    names=(
-        "org.apache.hadoop:hadoop-aws:3.5.0",
-        "software.amazon.awssdk:s3:2.35.4",
-        "software.amazon.awssdk:s3-transfer-manager:2.35.4",
-        "software.amazon.awssdk:sts:2.35.4",
-        "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1",
-    ),
-    excludes=("software.amazon.awssdk:bundle",),
-)
+# The versions of the AWS SDK and of the analytics accelerator that each Hadoop version was built with.
+_BUILT_WITH = {"3.5.0": ("2.35.4", "1.3.1")}
+_HADOOP_JAR = re.compile(r"hadoop-client-api-(.+)\.jar")
+_OWN_PACKAGES = "spark.jars.packages"
+
+
+def s3a_packages(environ: Mapping[str, str], conf: str = "") -> Packages:
+    """Return the packages that give Spark s3a, in the versions that fit the Hadoop inside the Spark that will run.
+
+    Returns none if the operator's configuration names a hadoop-aws.  Raises `RuntimeConfigError` for an unknown Hadoop.
+    """
+    named = {**spark_defaults(environ), **parse_conf(conf)}.get(_OWN_PACKAGES, "")
+    if "org.apache.hadoop:hadoop-aws:" in named:
+        return Packages()
+    version = hadoop_version(environ)
+    if version not in _BUILT_WITH:
+        raise RuntimeConfigError(
+            f"this Spark bundles Hadoop {version or 'of an unknown version'}, and Perago knows the packages for direct "
+            f"placement only for {', '.join(_BUILT_WITH)}: install one of the supported PySpark versions, or name them "
+            f"yourself: PERAGO_SPARK_CONF={_OWN_PACKAGES}=org.apache.hadoop:hadoop-aws:{version or 'VERSION'}"
+        )
+    sdk, accelerator = _BUILT_WITH[version]
+    # Only the parts of the SDK that s3a needs: all of it is 600 MB.
+    return Packages(
+        names=(
+            f"org.apache.hadoop:hadoop-aws:{version}",
+            f"software.amazon.awssdk:s3:{sdk}",
+            f"software.amazon.awssdk:s3-transfer-manager:{sdk}",
+            f"software.amazon.awssdk:sts:{sdk}",
+            f"software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:{accelerator}",
+        ),
+        excludes=("software.amazon.awssdk:bundle",),
+    )
+
+
+def hadoop_version(environ: Mapping[str, str]) -> str:
+    """Return the version of the Hadoop inside SPARK_HOME, or else inside PySpark. Returns "" if there is none."""
+    home = environ.get("SPARK_HOME")
+    package = find_spec("pyspark")
+    if not home and (package is None or package.origin is None):
+        return ""
+    jars = Path(home or str(package and package.origin and Path(package.origin).parent)) / "jars"
+    found = (_HADOOP_JAR.fullmatch(jar.name) for jar in sorted(jars.glob("hadoop-client-api-*.jar")))
+    return next((match[1] for match in found if match), "")
 
 
 def open_bucket(spark: SparkSession, repository: str, lakefs: LakeFSSettings) -> None:
@@ -46,6 +86,11 @@ def open_bucket(spark: SparkSession, repository: str, lakefs: LakeFSSettings) ->
     conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
     for key, value in values.items():
         conf.set(f"fs.s3a.bucket.{repository}.{key}", value)
+    # Spark's catalog opens folders by a configuration of its own, which has no keys, and Hadoop keeps what is opened first
+    # for everybody.
+    with contextlib.suppress(Exception):  # whoever needs the bucket gets the error
+        jvm: Any = spark._jvm
+        jvm.org.apache.hadoop.fs.Path(f"s3a://{repository}/").getFileSystem(conf)
 
 
 def delete_before_overwrite(spark: SparkSession, uri: str) -> None:

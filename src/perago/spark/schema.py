@@ -2,8 +2,9 @@
 
 If a table does not match, the error lists every difference in names, types and nullability.  A StructType must match
 exactly.  A model is interpreted as in Python: `int` is any integer, `float` any floating-point number, `datetime` a
-timestamp with or without a zone, `Decimal` any decimal unless `Field(max_digits=…, decimal_places=…)` specifies one,
-and `X | None` a nullable column.  `extra="allow"` or `extra="ignore"` permits additional columns.
+timestamp with or without a zone (`AwareDatetime` one with, `NaiveDatetime` one without), `Decimal` any decimal unless
+`Field(max_digits=…, decimal_places=…)` specifies one, an enum the type of its values, and `X | None` a nullable column.
+`extra="allow"` or `extra="ignore"` permits additional columns.
 
 The files of one table must also agree on details that a model leaves open, because Spark reads them all with one
 schema.
@@ -11,15 +12,25 @@ schema.
 
 from __future__ import annotations
 
+import copy
 import datetime
 import decimal
 import enum
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    FutureDate,
+    FutureDatetime,
+    NaiveDatetime,
+    PastDate,
+    PastDatetime,
+    RootModel,
+)
 
 from perago.errors import TaskDefinitionError
 
@@ -32,7 +43,6 @@ TableSchema = type[BaseModel] | Any
 _FAMILIES = (
     {"tinyint", "smallint", "int", "bigint"},
     {"float", "double"},
-    {"timestamp", "timestamp_ntz"},
 )
 
 
@@ -94,18 +104,21 @@ def differences(
 def type_conflicts(written: StructType, stored: StructType) -> list[str]:
     """Return a description of every column whose type differs from its type in the stored files.
 
-    Columns that exist on only one side are ignored.
+    Columns that exist on only one side are ignored.  Spark reads a column whatever the case of its name.
     """
-    there = {field.name: field.dataType.simpleString() for field in stored.fields}
+    found = {field.name: field.dataType.simpleString() for field in stored.fields}
+    found = {name.lower(): kind for name, kind in found.items()} | found
+    written_types = {field.name: field.dataType.simpleString() for field in written.fields}
+    there = {name: found.get(name, found.get(name.lower(), kind)) for name, kind in written_types.items()}
     return [
-        f"column {field.name!r} is {field.dataType.simpleString()}, and {there[field.name]} in files that stay"
-        for field in written.fields
-        if there.get(field.name, field.dataType.simpleString()) != field.dataType.simpleString()
+        f"column {name!r} is {kind}, and {there[name]} in files that stay"
+        for name, kind in written_types.items()
+        if there[name] != kind
     ]
 
 
 def _types_match(wanted: DataType, found: DataType, *, exact: bool) -> bool:
-    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType, TimestampNTZType, TimestampType
 
     if exact:
         return wanted.simpleString() == found.simpleString()
@@ -123,17 +136,24 @@ def _types_match(wanted: DataType, found: DataType, *, exact: bool) -> bool:
             )
         case DecimalType(), DecimalType() if not wanted.hasPrecisionInfo:
             return True
+        case TimestampType(), TimestampType() | TimestampNTZType() if not getattr(
+            wanted, "hasZoneInfo", True
+        ):
+            return True
     one, other = wanted.simpleString(), found.simpleString()
     return one == other or any(one in family and other in family for family in _FAMILIES)
 
 
-def _struct(model: type[BaseModel]) -> StructType:
+def _struct(model: type[BaseModel], around: tuple[type[BaseModel], ...] = ()) -> StructType:
+    """Return the columns of a model. `around` are the models that it is nested in."""
     from pyspark.sql.types import StructField, StructType
 
     fields = []
     for name, field in model.model_fields.items():
         one = _ParsedAnnotation.parse(field.annotation, field.metadata)
-        fields.append(StructField(name, _type(one, f"{model.__name__}.{name}"), one.nullable))
+        fields.append(
+            StructField(name, _type(one, f"{model.__name__}.{name}", (*around, model)), one.nullable)
+        )
     return StructType(fields)
 
 
@@ -161,6 +181,18 @@ class _ParsedAnnotation:
                 if len(kept) == 1:
                     annotation = kept[0]
                     continue
+            if isinstance(annotation, NewType):
+                annotation = annotation.__supertype__
+                continue
+            if type(annotation).__name__ == "TypeAliasType":  # of typing, or of typing_extensions
+                annotation = annotation.__value__
+                continue
+            if isinstance(annotation, type) and issubclass(annotation, RootModel):
+                root = annotation.model_fields["root"]
+                annotation, collected = root.annotation, [*collected, *root.metadata]
+                continue
+            if get_origin(annotation) is Literal and None in get_args(annotation):
+                nullable = True
             return cls(annotation, nullable, tuple(collected))
 
 
@@ -188,34 +220,68 @@ def _decimal(metadata: Iterable[Any], where: str) -> DataType:
     return DecimalType(digits, places)
 
 
-def _type(parsed: _ParsedAnnotation, where: str) -> DataType:
+def _any_timestamp() -> DataType:
+    """Return a timestamp type that stands for one with or without a zone."""
+    from pyspark.sql.types import TimestampType
+
+    # A copy, because there is only one `TimestampType()`.
+    open_type = copy.copy(TimestampType())
+    setattr(open_type, "hasZoneInfo", False)  # noqa: B010 - PySpark does not declare it
+    return open_type
+
+
+def _common_type(values: Iterable[Any], where: str) -> type:
+    """Return the one type of all these values, enum members counted as their values."""
+    plain = [value.value if isinstance(value, enum.Enum) else value for value in values]
+    kinds = {type(value) for value in plain if value is not None}
+    if len(kinds) != 1:
+        raise TaskDefinitionError(
+            f"{where}: its values have several types, and a column has one; declare a StructType instead"
+        )
+    return kinds.pop()
+
+
+def _type(parsed: _ParsedAnnotation, where: str, around: tuple[type[BaseModel], ...]) -> DataType:
     from pyspark.sql import types as spark
 
     annotation = parsed.annotation
     origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is tuple and len({one for one in arguments if one is not ...}) > 1:
+        raise TaskDefinitionError(f"{where}: {annotation!r} holds several types; declare a model for it")
     if origin in (list, tuple, set, frozenset, Sequence) and arguments:
         inner = _ParsedAnnotation.parse(arguments[0])
-        return spark.ArrayType(_type(inner, where), inner.nullable)
+        return spark.ArrayType(_type(inner, where, around), inner.nullable)
     if origin in (dict, Mapping) and len(arguments) == 2:
         key, inner = _ParsedAnnotation.parse(arguments[0]), _ParsedAnnotation.parse(arguments[1])
-        return spark.MapType(_type(key, where), _type(inner, where), inner.nullable)
+        return spark.MapType(_type(key, where, around), _type(inner, where, around), inner.nullable)
     if origin is Literal:
-        annotation = type(arguments[0])
+        annotation = _common_type(arguments, where)
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        annotation = _common_type(list(annotation), where)
     if isinstance(annotation, type):
+        if annotation in around:
+            raise TaskDefinitionError(
+                f"{where}: {annotation.__name__} contains itself, and a column has a fixed depth; keep ids instead"
+            )
         if issubclass(annotation, BaseModel):
-            return _struct(annotation)
+            return _struct(annotation, around)
         if issubclass(annotation, decimal.Decimal):
             return _decimal(parsed.metadata, where)
         plain: list[tuple[type, DataType]] = [
             (bool, spark.BooleanType()),
-            (enum.IntEnum, spark.LongType()),
             (int, spark.LongType()),
             (float, spark.DoubleType()),
             (str, spark.StringType()),
-            (enum.Enum, spark.StringType()),
             (bytes, spark.BinaryType()),
-            (datetime.datetime, spark.TimestampType()),
+            (AwareDatetime, spark.TimestampType()),
+            (NaiveDatetime, spark.TimestampNTZType()),
+            (PastDatetime, _any_timestamp()),
+            (FutureDatetime, _any_timestamp()),
+            (datetime.datetime, _any_timestamp()),
+            (PastDate, spark.DateType()),
+            (FutureDate, spark.DateType()),
             (datetime.date, spark.DateType()),
+            (datetime.timedelta, spark.DayTimeIntervalType()),
         ]
         for python, found in plain:
             if issubclass(annotation, python):

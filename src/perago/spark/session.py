@@ -8,6 +8,8 @@
   processes, because a killed JVM leaves its shuffle files behind.
 - Spark's own signal handling is undone, because the supervisor decides when an attempt ends.
 - An attempt ends if its body stops Spark, or if its JVM dies.  The next attempt gets a new Spark context.
+- A task may declare settings that need a JVM of their own (`session_spec`).  The process keeps its JVM for the next
+  attempt that wants the same ones, and otherwise replaces it, but never while another attempt uses it.
 """
 
 from __future__ import annotations
@@ -16,30 +18,38 @@ import atexit
 import contextlib
 import logging
 import os
-import signal
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 from perago.errors import RuntimeConfigError, TaskFailed
+from perago.runtime.root.spark_uis import forget_ui, note_ui
 from perago.runtime.root.state_dir import own_folder
-from perago.runtime.root.workdirs import remove_tree
 from perago.settings import Settings
-from perago.spark.appcds import archive_breaks_jvm, archive_file, quick_options, use_options
-from perago.spark.config import (
-    Packages,
-    is_local,
-    is_quick,
-    log_options,
-    runs_here,
-    session_conf,
-    with_jvm_options,
-)
+from perago.spark.config import Packages, log_options, runs_here, session_conf
+from perago.spark.direct_commits import PROTOCOL_KEY, install
 from perago.spark.failures import JVM_IS_GONE
-from perago.spark.python_workers import share_modules
+from perago.spark.idle import IdleTimer, cluster_defaults, must_stop
+from perago.spark.jvm import (
+    end,
+    forget_dead_jvm,
+    is_usable,
+    packages_lock,
+    start_session,
+    stop_jvm,
+    stop_spark,
+)
+from perago.spark.master import check_reachable
+from perago.spark.python_workers import python_files, share_modules, ship_modules
+from perago.spark.session_spec import SessionSpec, difference
 from perago.spark.shared_state import LOG_LEVEL, SharedState, write_no_checksum_files
+from perago.spark_defaults import spark_defaults
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,62 +60,137 @@ log = logging.getLogger("perago.spark")
 class Sessions:
     """Provides the process's session and the sessions of its attempts. Thread-safe."""
 
-    def __init__(self, settings: Settings, packages: Packages | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        packages: Packages | None = None,
+        *,
+        app: str = "perago",
+        for_attempts: bool = True,
+    ) -> None:
+        """Take the settings and packages of the sessions, and the name that Spark shows for them.
+
+        With `for_attempts`, a session on a cluster leaves room for other drivers, and gives executors back when it is idle.
+        """
+        self._app, self._for_attempts = app, for_attempts
+        self._idle = IdleTimer(settings.spark_idle, self._stop_if_idle)
+        self._must_stop = False
         self._settings = settings
         self._packages = packages or Packages()
-        self._lock = threading.Lock()
+        self._writes_branches = packages is not None
+        self._lock = threading.Condition()  # notified when no attempt uses the JVM any more
         self._session: SparkSession | None = None
-        self._for_checks: SparkSession | None = None
+        self._jvm: Mapping[str, str] = {}
+        self._remove_scratch: Callable[[], None] | None = None
+        self._chose_python = False
+        self._for_checks: tuple[dict[str, str], SparkSession] | None = None
         self._scratch: Path | None = None
         self._shared: SharedState | None = None
         self._users = 0
 
-    def get(self) -> SparkSession:
-        """Return the process's session, creating it if there is no usable one."""
+    def get(self, spec: SessionSpec | None = None) -> SparkSession:
+        """Return the process's session, in a JVM with the settings that a task needs. Creates it if there is none.
+
+        A running JVM with other settings is replaced once no attempt uses it.  Without `spec`, any JVM will do.
+        """
         with self._lock:
-            if self._session is None or not _is_usable(self._session):
+            while self._is_unsuitable(spec) and self._users:
+                self._lock.wait()
+            if spec is not None and self._is_unsuitable(spec):
+                log.info(
+                    "task %s needs a Spark with other settings, starting another: %s",
+                    *(spec.task, difference(self._jvm, spec.jvm)),
+                )
+                self._end_jvm()
+            if self._session is None or not is_usable(self._session):
                 self._for_checks = None
-                self._session = self._make()
+                own = self._jvm if spec is None else spec.jvm
+                try:
+                    self._session = self._make(own)
+                except Exception:
+                    if own:
+                        stop_jvm()  # a JVM that was started with these settings must not serve another task
+                    raise
+            self._begin_idle()
             return self._session
 
-    def warm_up(self) -> None:
+    def warm_up(self, spec: SessionSpec) -> None:
         """Start creating the session on another thread, while the attempt that needs it downloads its input."""
         # Set the environment here, not on that thread: after a body, it is restored to its state before the body.
-        self._choose_python()
-        if self._session is None:
-            threading.Thread(target=self._get_or_log, name="perago-spark-start", daemon=True).start()
+        self._choose_python(self._master(spec.jvm))
+        if self._session is None or self._is_unsuitable(spec):
+            threading.Thread(
+                target=self._get_or_log, args=[spec], name="perago-spark-start", daemon=True
+            ).start()
 
-    def for_checks(self) -> SparkSession:
-        """Return a session for table checks, in which each query is one Spark job.
+    def scratch(self) -> Path:
+        """Return the scratch folder of the running session."""
+        assert self._scratch is not None  # noqa: S101 - callers have a session
+        return self._scratch
+
+    def for_checks(self, sql: Mapping[str, str] | None = None) -> SparkSession:
+        """Return a session for table checks with a task's settings of SQL, in which each query is one Spark job.
 
         Adaptive execution is off, because it would start a job per shuffle.
         """
-        session = self.get()
+        session, wanted = self.get(), dict(sql or {})
         with self._lock:
-            if self._for_checks is None:
-                self._for_checks = session.newSession()
-                self._for_checks.conf.set("spark.sql.adaptive.enabled", "false")
-            return self._for_checks
+            if self._for_checks is None or self._for_checks[0] != wanted:
+                made = session.newSession()
+                for key, value in {**wanted, "spark.sql.adaptive.enabled": "false"}.items():
+                    made.conf.set(key, value)
+                self._for_checks = wanted, made
+            return self._for_checks[1]
 
     @contextlib.contextmanager
-    def in_use(self) -> Iterator[SparkSession]:
-        """Yield a new session for one attempt. Shared state is restored when the last running attempt ends."""
-        process_session = self.get()
-        with self._lock:
-            if self._scratch is not None and runs_here(self._settings.spark_master):
-                share_modules(process_session.sparkContext, self._scratch)
-            if self._users == 0:
+    def in_use(self, spec: SessionSpec | None = None) -> Iterator[SparkSession]:
+        """Yield a new session for one attempt. Shared state is restored when the last running attempt ends.
+
+        Raises `TaskFailed` if code or files that the task needs cannot be sent to the executors.
+        """
+        spec = spec or SessionSpec()
+        with self._lock, contextlib.ExitStack() as opened:
+            process_session = self.get(spec)
+            py_files = self._enter_python_files(spec, opened)
+            first = self._users == 0
+            if runs_here(self._master(self._jvm)):
+                share_modules(process_session.sparkContext, self.scratch())
+            if first:
                 self._shared = SharedState(process_session)
-            session = process_session.newSession()
-            _make_default(session)
             self._users += 1
-        try:
+            opened.callback(self._release, process_session)
+            self._ship(process_session, spec, py_files)
+            session = process_session.newSession()
+            for key, value in spec.sql.items():
+                session.conf.set(key, value)
+            _make_default(session)
+            closes = opened.pop_all()
+        with closes:
             yield session
-        finally:
-            with self._lock:
-                self._users -= 1
-                if self._users == 0:
-                    self._restore(process_session)
+
+    def _enter_python_files(self, spec: SessionSpec, opened: contextlib.ExitStack) -> Path | None:
+        files = (*self._settings.spark_files.py_files, *spec.py_files)
+        try:
+            return opened.enter_context(python_files(files, self.scratch()))
+        except (OSError, BadZipFile) as error:
+            raise TaskFailed(f"the Python files of the task cannot be read: {error}") from error
+
+    def _ship(self, process_session: SparkSession, spec: SessionSpec, py_files: Path | None) -> None:
+        """Send the task's code to executors on other machines. What is sent is removed with the shared state."""
+        if runs_here(self._master(self._jvm)):
+            return
+        try:
+            ship_modules(process_session.sparkContext, self.scratch(), spec.modules, py_files)
+        except (RuntimeConfigError, OSError) as error:
+            raise TaskFailed(f"the task's code cannot be sent to Spark's executors: {error}") from error
+
+    def _release(self, process_session: SparkSession) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._restore(process_session)
+                self._begin_idle()
+                self._lock.notify_all()
 
     def check_final_state(self, session: SparkSession, *, publishes: bool) -> None:
         """Raise `TaskFailed` if an attempt stopped Spark, left a query running, or created tables that will be lost."""
@@ -118,125 +203,166 @@ class Sessions:
                 f"the task left a streaming query running: {', '.join(queries)}; "
                 "wait for it in the body (awaitTermination()), or stop it there"
             )
-        if publishes and (tables := self._shared.new_managed_tables()):
+        if publishes and (created := self._shared.new_in_catalog()):
             raise TaskFailed(
-                f"the task created {', '.join(tables)} in Spark's own catalog (saveAsTable, CREATE TABLE), "
-                "which is not published; write it with workspace.write(df, path), or drop it before the task returns"
+                f"the task created {', '.join(created)} in Spark's own catalog (saveAsTable, CREATE TABLE or DATABASE), "
+                "which is not published; write tables with workspace.write(df, path), or drop it before the task returns"
             )
+
+    def note_task(self, task_id: str) -> None:
+        """Write down that a task uses the session's UI, if it has one, so that `perago show` can link to it."""
+        session, scratch = self._session, self._scratch
+        if self._settings.spark_ui and session is not None and scratch is not None:
+            with contextlib.suppress(Exception):
+                if address := session.sparkContext.uiWebUrl:
+                    note_ui(scratch, address, task_id)
+
+    @property
+    def root(self) -> Path:
+        """The root below which the session keeps its files."""
+        return self._settings.root
 
     @property
     def users(self) -> int:
         """The number of attempts that are using the session."""
         return self._users
 
+    def _begin_idle(self) -> None:
+        if self._must_stop:
+            self._idle.restart()
+
+    def _stop_if_idle(self) -> None:
+        """Stop a session that no attempt uses. The next attempt starts another."""
+        with self._lock:
+            if self._users or self._session is None:
+                return
+            log.info(
+                "stopping the Spark session, which no attempt has used for %g s", self._settings.spark_idle
+            )
+            if self._scratch is not None:
+                forget_ui(self._scratch)
+            # The JVM ends too: the next attempt may need one with other settings.
+            self._end_jvm()
+
     def _restore(self, process_session: SparkSession) -> None:
         shared, self._shared = self._shared, None
         try:
-            if _is_usable(process_session) and shared is not None:
+            if is_usable(process_session) and shared is not None:
                 shared.restore()
                 _make_default(process_session)
                 return
         except Exception as error:
             log.warning("could not restore Spark's state, the next attempt gets a new Spark", exc_info=error)
         # This also stops a context that the body created after stopping ours, because it lacks our configuration.
-        _stop_spark()
+        stop_spark()
 
-    def _get_or_log(self) -> None:
+    def _get_or_log(self, spec: SessionSpec) -> None:
         try:
-            self.get()
+            with self._lock:
+                # If another attempt uses the JVM, the attempt itself waits until it may replace it.
+                if not (self._users and self._is_unsuitable(spec)):
+                    self.get(spec)
         except Exception as error:
             log.warning("Spark did not start, the next attempt retries", exc_info=error)
 
-    def _choose_python(self) -> None:
-        """Make Spark use this process's Python and packages, not the Python on PATH, if the master is local."""
-        if is_local(self._settings.spark_master):
-            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    def _master(self, jvm: Mapping[str, str]) -> str:
+        return jvm.get("spark.master", self._settings.spark_master)
 
-    def _make(self) -> SparkSession:
-        _forget_dead_jvm()
-        scratch = self._scratch = own_folder(self._settings.root / "spark", "session")
-        conf = session_conf(self._settings, scratch, os.environ)
-        found_before = self._packages.with_cached_jars(conf, os.environ)
-        complete = found_before or self._packages.with_packages(conf, os.environ)
-        self._choose_python()
-        with _keep_sigint_handler():
-            session = self._start(complete, log_options(scratch, os.environ))
-        if found_before is None and self._packages.names:
-            self._packages.remember_files(conf, os.environ, dict(session.sparkContext.getConf().getAll()))
+    def _is_unsuitable(self, spec: SessionSpec | None) -> bool:
+        """Return whether there is a JVM with other settings than a task needs, even if its Spark has been stopped."""
+        return spec is not None and self._session is not None and self._jvm != spec.jvm
+
+    def _choose_python(self, master: str) -> None:
+        """Make Spark use this process's Python and packages, not the Python on PATH, if executors run here."""
+        if runs_here(master):
+            self._chose_python = "PYSPARK_PYTHON" not in os.environ or self._chose_python
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        elif self._chose_python:
+            os.environ.pop("PYSPARK_PYTHON", None)
+            self._chose_python = False
+
+    def _end_jvm(self) -> None:
+        """Stop Spark and its JVM, and remove its files."""
+        self._session = self._for_checks = None
+        stop_jvm()
+        if self._remove_scratch is not None:
+            atexit.unregister(self._remove_scratch)
+            self._remove_scratch()
+            self._remove_scratch = None
+
+    def _make(self, own: Mapping[str, str]) -> SparkSession:
+        began = time.monotonic()
+        check_reachable(self._master(own))
+        forget_dead_jvm()
+        settings = replace(self._settings, spark_master=self._master(own))
+        scratch = self._scratch = own_folder(settings.root / "spark", "session")
+        conf = session_conf(settings, scratch, os.environ, own)
+        if self._for_attempts:
+            known = {**spark_defaults(os.environ), **conf}
+            defaults = cluster_defaults(settings.spark_master, settings.spark_idle, known)
+            conf = {**{key: value for key, value in defaults.items() if key not in known}, **conf}
+            self._must_stop = must_stop(settings.spark_master, {**known, **conf})
+        if conf.get("spark.app.name") == "perago":
+            conf["spark.app.name"] = self._app
+        self._choose_python(settings.spark_master)
+        session = self._start(settings, conf, log_options(scratch, os.environ))
+        self._jvm = dict(own)
         session.sparkContext.setLogLevel(LOG_LEVEL)
         write_no_checksum_files(session)
-        if runs_here(self._settings.spark_master):
+        if self._writes_branches and PROTOCOL_KEY not in {**spark_defaults(os.environ), **conf}:
+            install(session, scratch)
+        if runs_here(settings.spark_master):
             share_modules(session.sparkContext, scratch)
-        atexit.register(_end, session, scratch)
+        self._remove_scratch = partial(end, session, scratch)
+        atexit.register(self._remove_scratch)
+        log.info("the Spark session started in %.1f s", time.monotonic() - began)
         return session
 
-    def _start(self, conf: dict[str, str], log_conf: tuple[str, ...]) -> SparkSession:
-        if not is_quick(self._settings):
-            log.info("starting a full Spark session")
-            return _start(with_jvm_options(conf, log_conf, os.environ))
-        archive = archive_file(os.environ)
-        options = use_options(archive) if archive is not None else ()
-        log.info(
-            "starting a quick Spark session, %s an archive of Spark's classes",
-            "with" if options else "without",
-        )
-        try:
-            return _start(with_jvm_options(conf, [*log_conf, *quick_options(), *options], os.environ))
-        except RuntimeConfigError:
-            if archive is None or not options:
-                raise
-        # If a JVM exits without a message, its archive may be damaged, or it may have been killed.
-        if archive_breaks_jvm(archive, os.environ):
-            log.warning("Spark did not start with the archive %s, removing it and starting without", archive)
-            with contextlib.suppress(OSError):  # we may not be allowed to remove it
-                archive.unlink(missing_ok=True)
-        else:
-            log.warning("Spark did not start, retrying without the archive of its classes")
-        return _start(with_jvm_options(conf, [*log_conf, *quick_options()], os.environ))
-
-
-def _start(conf: dict[str, str]) -> SparkSession:
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.Builder()
-    for key, value in conf.items():
-        builder = builder.config(key, value)
-    try:
-        return builder.getOrCreate()
-    except Exception as error:
-        if "JAVA_GATEWAY_EXITED" in str(error):
-            packages = conf.get("spark.jars.packages")
-            fetched = f"Can spark.jars.packages be fetched ({packages})? " if packages else ""
-            raise RuntimeConfigError(
-                "Spark did not start: is a Java 17 or later on PATH or in JAVA_HOME? "
-                f"{fetched}The log has Spark's own words"
-            ) from error
-        raise
+    def _start(self, settings: Settings, conf: Mapping[str, str], log_conf: tuple[str, ...]) -> SparkSession:
+        packages, environ = self._packages, os.environ
+        if found := packages.with_cached_jars(conf, environ):
+            return start_session(settings, found, log_conf)
+        complete = packages.with_packages(conf, environ)
+        with packages_lock({**spark_defaults(environ), **complete}, environ):
+            # Another process may have fetched them while this one waited.
+            if found := packages.with_cached_jars(conf, environ):
+                return start_session(settings, found, log_conf)
+            session = start_session(settings, complete, log_conf)
+            if packages.names:
+                packages.remember_files(conf, environ, dict(session.sparkContext.getConf().getAll()))
+            return session
 
 
 class AttemptSession:
     """The Spark session of one attempt, used by its workspace and its checks."""
 
-    def __init__(self, sessions: Sessions) -> None:
+    def __init__(self, sessions: Sessions, spec: SessionSpec) -> None:
         self._sessions = sessions
+        self._spec = spec
         self._session: SparkSession | None = None
 
     def __call__(self) -> SparkSession:
-        """Return the attempt's session, or the process's session if `in_use` has not been entered yet."""
-        return self._session or self._sessions.get()
+        """Return the attempt's session while it is in use, and otherwise the process's session."""
+        return self._session or self._sessions.get(self._spec)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[SparkSession]:
         """Create the attempt's session at the start of the `with` block, and release it at the end."""
-        with self._sessions.in_use() as session:
+        with self._sessions.in_use(self._spec) as session:
             self._session = session
             yield session
+        # From here on, an idle session may stop.
+        self._session = None
+
+    def note_task(self, task_id: str) -> None:
+        """Write down that a task uses the session's UI, if it has one."""
+        self._sessions.note_task(task_id)
 
     def for_checks(self) -> SparkSession:
         """Return the session for table checks. Raises `TaskFailed` if the body has stopped Spark."""
         if self._session is not None and (reason := why_unusable(self._session)):
             raise TaskFailed(reason)
-        return self._sessions.for_checks()
+        return self._sessions.for_checks(self._spec.sql)
 
     def check_final_state(self, *, publishes: bool) -> None:
         """Raise `TaskFailed` if the body stopped Spark, left a query running, or created tables that will be lost."""
@@ -251,7 +377,7 @@ class AttemptSession:
 
 def why_unusable(session: SparkSession) -> str | None:
     """Return why a session is no longer usable, or None if it is usable."""
-    if _is_usable(session):
+    if is_usable(session):
         return None
     context: Any = session.sparkContext
     process = getattr(context._gateway, "proc", None)
@@ -270,68 +396,3 @@ def _make_default(session: SparkSession) -> None:
     jvm_class: Any = SparkSession._get_j_spark_session_class(session._jvm)
     jvm_class.setDefaultSession(session._jsparkSession)
     jvm_class.setActiveSession(session._jsparkSession)
-
-
-def _stop_spark() -> None:
-    """Stop any Spark context in this process."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    _forget_dead_jvm()
-    for running in (SparkSession._instantiatedSession, SparkContext._active_spark_context):
-        if running is not None:
-            with contextlib.suppress(Exception):
-                running.stop()
-
-
-def _is_usable(session: SparkSession) -> bool:
-    from py4j.protocol import Py4JError
-
-    context: Any = session.sparkContext
-    try:
-        return context._jsc is not None and not context._jsc.sc().isStopped()
-    except (Py4JError, OSError):
-        return False
-
-
-def _forget_dead_jvm() -> None:
-    """Make PySpark forget a dead JVM, so that it starts a new one instead of calling the old one."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    gateway: Any = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if process is None or process.poll() is None:
-        return
-    with contextlib.suppress(Exception):
-        gateway.shutdown()
-    with contextlib.suppress(OSError, AttributeError):
-        process.stdin.close()
-    for owner, names in (
-        (SparkContext, ("_gateway", "_jvm", "_active_spark_context")),
-        (SparkSession, ("_instantiatedSession", "_activeSession")),
-    ):
-        for name in names:
-            if hasattr(owner, name):
-                setattr(owner, name, None)
-
-
-def _end(session: SparkSession, scratch: Path) -> None:
-    # On a regular exit, the JVM removes its own files, and we remove the rest of the folder.
-    with contextlib.suppress(Exception):
-        session.stop()
-    with contextlib.suppress(OSError):
-        remove_tree(scratch)
-
-
-@contextlib.contextmanager
-def _keep_sigint_handler() -> Iterator[None]:
-    """Preserve the process's SIGINT handler, which Spark would replace."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -45,15 +45,15 @@ class SharedState:
         self._environment = dict(context.environment)
         self._checkpoints = self._scala.checkpointDir()
 
-    def new_managed_tables(self) -> list[str]:
-        """Return the new tables in Spark's own warehouse. Their files are outside any workspace."""
-        catalog = self._external_catalog
+    def new_in_catalog(self) -> list[str]:
+        """Return the new databases, and the new tables in Spark's own warehouse, whose files are in no workspace."""
+        catalog, now = self._external_catalog, dict(self._catalog())
         new = [
             (database, table)
-            for database, (tables, _) in self._catalog()
+            for database, (tables, _) in now.items()
             for table in sorted(tables - self._catalog_before.get(database, (set(), set()))[0])
         ]
-        return [
+        return [f"database {name}" for name in sorted(now.keys() - self._catalog_before.keys())] + [
             table if database == _DEFAULT else f"{database}.{table}"
             for database, table in new
             if catalog.getTable(database, table).tableType().name() == "MANAGED"

@@ -13,7 +13,7 @@ Parquet files written by Spark contain their schema, with nullability, in the fo
 saves a Spark job.  Files from another writer or in another format need that job.
 
 All files of a table must have the same column types.  Spark reads a table with one schema, so a decimal(15,2) next to a
-decimal(38,18) makes the column unreadable for every later reader.  `check_column_types` covers everything that an
+decimal(38,18) makes the column unreadable for every later reader.  `check_new_files` covers everything that an
 attempt is about to publish, however it was written: appended, by partition, through the workspace or not.  Delta tables
 are skipped, because Delta manages its own files.
 """
@@ -25,20 +25,24 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError
-from pyspark.sql.types import StructType
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
 
 from perago.errors import GuardrailViolation, PostGuardrailViolation
 from perago.protocol.changes import Changes
 from perago.protocol.paths import has_wildcard
+from perago.protocol.suggestions import did_you_mean
+from perago.spark.direct_commits import PROTOCOL_KEY, commits_directly
 from perago.spark.failures import SPARK_ERRORS, all_messages
 from perago.spark.paths import DELTA_LOG
 from perago.spark.s3a import delete_before_overwrite
-from perago.spark.schema import TableSchema, declared_schema, differences, type_conflicts
+from perago.spark.schema import DeclaredSchema, TableSchema, declared_schema, differences, type_conflicts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
 
 log = logging.getLogger("perago.spark")
@@ -46,6 +50,7 @@ log = logging.getLogger("perago.spark")
 WITHOUT_A_SCHEMA = frozenset({"csv", "json", "text", "xml"})
 FILES = WITHOUT_A_SCHEMA | {"avro", "orc", "parquet"}
 DELTA = "delta"
+MODES = ("overwrite", "overwrite_partitions", "append", "error", "errorifexists", "ignore")
 
 _PACKAGES = {
     "avro": "org.apache.spark:spark-avro_2.13:VERSION",
@@ -58,6 +63,17 @@ _MORE = {
 _NOT_FOUND = ("[DATA_SOURCE_NOT_FOUND]", "Failed to find data source")
 _SPARK_SCHEMA = "org.apache.spark.sql.parquet.row.metadata"
 _PART = re.compile(r"(?P<table>(?:.*?/)?)(?:[^/=]+=[^/]*/)*part-\d{5}[^/]*\.(?P<format>parquet|orc|avro)")
+_SPARK_PART = re.compile(
+    r"(?P<table>(?:.*?/)?)(?P<partitions>(?:[^/=]+=[^/]*/)*)part-\d{5,}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[-_.][^/]*"
+)
+"""A file that Spark wrote, in any format: its name contains the id of a job."""
+_OVERWRITE_MODE = "partitionOverwriteMode"
+_REPLACES_PARTITIONS = {
+    PROTOCOL_KEY: "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
+    "spark.sql.sources.outputCommitterClass": "org.apache.hadoop.mapreduce.lib.output.FileOutputCommitter",
+    "spark.sql.parquet.output.committer.class": "org.apache.parquet.hadoop.ParquetOutputCommitter",
+}
+"""The only commit protocol and committers that replace partitions in every version of Spark."""
 _IN_DELTA_LOG = re.compile(rf"((?:.*/)?){DELTA_LOG}/")
 
 
@@ -94,6 +110,11 @@ def normalized_format(format: str) -> str:
     return format.lower() if format.lower() in FILES | {DELTA} else format
 
 
+def quoted(name: str) -> str:
+    """Return a column's name as Spark takes it literally: a plain `a.b` would be the field `b` of the column `a`."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def _exists(spark: SparkSession, uri: str) -> bool:
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(uri)
@@ -114,7 +135,8 @@ def first_file(spark: SparkSession, uri: str) -> str | None:
         while pending:
             status = pending.pop()
             name = status.getPath().getName()
-            if name.startswith(("_", ".")) and status is not start:
+            hidden = name.startswith(".") or (name.startswith("_") and "=" not in name)
+            if hidden and status is not start:
                 continue
             if status.isDirectory():
                 pending += list(system.listStatus(status.getPath()))
@@ -162,11 +184,14 @@ def read_table(
     names = [field.name for field in wanted.struct.fields]
     if format not in WITHOUT_A_SCHEMA:
         table, without_nulls = _open(spark, uri, format, options)
+        if format in FILES:
+            columns = [one for one in table.schema.fields if one.name not in without_nulls]
+            table = _with_declared_partitions(spark, uri, format, options, table, columns, wanted)
         problems = differences(
             wanted, table.schema, lambda name: name in without_nulls and not without_nulls[name]
         )
         if not problems:
-            return table.select(*names)
+            return table.select(*map(quoted, names))
     else:
         problems = _header_differences(spark, uri, names, options) if format == "csv" else []
         if not problems:
@@ -185,20 +210,106 @@ def write_table(
 ) -> None:
     """Write a table. Columns that the schema declares as non-nullable are written as non-nullable.
 
-    Appended rows must have the same column types as the existing files.
+    Where files stay beside the new ones, both must have the same partition columns and column types.
     """
-    format = normalized_format(format)
+    _check_arguments(df, mode)
+    format, mode = normalized_format(format), mode.lower()
     check_format(df.sparkSession, uri, format, writing=True)
     if schema is not None:
         df = _as_declared(df, schema)
-    if mode == "append" and format in FILES - WITHOUT_A_SCHEMA:
-        _check_appended_types(df, uri, format)
-    if mode == "overwrite" and format in FILES and not _is_dynamic_overwrite(df.sparkSession, options):
-        delete_before_overwrite(df.sparkSession, uri)
+    if mode == "overwrite_partitions":
+        _check_overwrite_partitions(format, partition_by, options)
+        mode, options = "overwrite", {**options, _OVERWRITE_MODE: "dynamic"}
+    if mode == "append" and format in FILES:
+        partition_by = _partitions_as_stored(df.sparkSession, uri, partition_by)
+        if format not in WITHOUT_A_SCHEMA:
+            _check_appended_types(df, uri, format)
+    if mode == "overwrite" and format in FILES:
+        if _is_dynamic_overwrite(df.sparkSession, options):
+            if partition_by:
+                partition_by = _partitions_as_stored(df.sparkSession, uri, partition_by)
+            _replace_partitions(df.sparkSession, options)
+        else:
+            delete_before_overwrite(df.sparkSession, uri)
     writer = df.write.format(format).mode(mode).options(**options)
     if partition_by:
         writer = writer.partitionBy(*partition_by)
     writer.save(uri)
+
+
+def _check_arguments(df: object, mode: object) -> None:
+    """Raise `GuardrailViolation` if there is no DataFrame of Spark to write, or no such mode."""
+    if not isinstance(df, DataFrame):
+        kind = f"{type(df).__module__.partition('.')[0]}.{type(df).__name__}".removeprefix("builtins.")
+        raise GuardrailViolation(
+            f"there is a {kind} to write, not a DataFrame of Spark; make one with workspace.spark.createDataFrame(…)"
+        )
+    if not isinstance(mode, str) or mode.lower() not in MODES:
+        raise GuardrailViolation(f"there is no mode {mode!r}{did_you_mean(str(mode), MODES)}")
+
+
+def _check_overwrite_partitions(format: str, partition_by: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Raise `GuardrailViolation` for arguments that contradict `overwrite_partitions`, or a format that ignores it."""
+    if not partition_by:
+        raise GuardrailViolation(
+            'mode="overwrite_partitions" needs the columns by which the table is partitioned: partition_by="day"'
+        )
+    if format not in FILES | {DELTA}:
+        known = ", ".join(sorted(FILES | {DELTA}))
+        raise GuardrailViolation(f'mode="overwrite_partitions" works for {known}, not for {format!r}')
+    if str(options.get(_OVERWRITE_MODE, "dynamic")).lower() != "dynamic":
+        raise GuardrailViolation(
+            f'{_OVERWRITE_MODE}={options[_OVERWRITE_MODE]!r} contradicts mode="overwrite_partitions"; leave it out'
+        )
+
+
+def _partitions_as_stored(spark: SparkSession, uri: str, partition_by: Sequence[str]) -> Sequence[str]:
+    """Return the partition columns as the table at `uri` spells them: Spark names folders as it is told.
+
+    Raises `GuardrailViolation` if the table has others.  Spark does not compare them, and lays the new files beside the
+    partitions: it then reads only some of the rows, without a word, or none.
+    """
+    file = first_file(spark, uri)
+    if file is None:
+        return partition_by
+    there = _partition_columns(uri, file)
+    if [name.lower() for name in there] == [name.lower() for name in partition_by]:
+        return there
+    if not partition_by:
+        names = ", ".join(f'"{name}"' for name in there)
+        raise GuardrailViolation(
+            f"the table is partitioned by {', '.join(there)}, and rows beside its partitions could not be read; say "
+            f"partition_by={names if len(there) == 1 else f'[{names}]'}"
+        )
+    how = f"partitioned by {', '.join(there)}" if there else "not partitioned"
+    raise GuardrailViolation(
+        f'the table is {how}, not partitioned by {", ".join(partition_by)}; write the whole table with mode="overwrite"'
+    )
+
+
+def _partition_columns(uri: str, file: str) -> list[str]:
+    """Return the columns by which the table at `uri` is partitioned, as the path of one of its files names them."""
+    _, _, inner = file.rpartition(uri.partition("://")[2].rstrip("/") + "/")
+    return [unquote(part.partition("=")[0]) for part in inner.split("/")[:-1] if "=" in part]
+
+
+def _replace_partitions(spark: SparkSession, options: Mapping[str, Any]) -> None:
+    """Make the session commit with Hadoop's `FileOutputCommitter` from here on, unless it writes the branch directly.
+
+    Committers for object stores cannot replace partitions: they fail, or add the new files to the old ones without a word
+    (SPARK-56588).  The settings stay, because another thread of the body may be in the middle of such a write.
+    """
+    fixed = {key.lower() for key in _REPLACES_PARTITIONS}
+    chosen = [key for key in options if key.lower() in fixed]
+    if chosen:
+        raise GuardrailViolation(
+            f"{chosen[0]}={options[chosen[0]]!r}: partitions are replaced with Spark's FileOutputCommitter only; "
+            "leave it out"
+        )
+    if commits_directly(spark):
+        return
+    for key, value in _REPLACES_PARTITIONS.items():
+        spark.conf.set(key, value)
 
 
 def _check_appended_types(df: DataFrame, uri: str, format: str) -> None:
@@ -214,14 +325,29 @@ def _check_appended_types(df: DataFrame, uri: str, format: str) -> None:
         raise GuardrailViolation(f"{'; '.join(problems)}; cast the columns, or overwrite the whole table")
 
 
-def check_column_types(spark: SparkSession, base: str, changes: Changes, files: Collection[str]) -> None:
-    """Raise `PostGuardrailViolation` if a table's new files have different column types from its unchanged files."""
+def check_new_files(spark: SparkSession, base: str, changes: Changes, files: Collection[str]) -> None:
+    """Raise `PostGuardrailViolation` if a table's new files make it unreadable, or rows of it.
+
+    They must be partitioned by the same columns as all its files, and have the column types of its unchanged files.
+    """
     new = _first_of_each_table(changes.put)
     if not new:
         return
     changed = set(changes.put)
     kept = _first_of_each_table(path for path in files if path not in changed)
     of_delta = {match[1] for path in files if (match := _IN_DELTA_LOG.match(path))}
+    columns, columns_kept = (
+        _partitions_of_each_table(changes.put),
+        _partitions_of_each_table(path for path in files if path not in changed),
+    )
+    for table in columns.keys() - of_delta:
+        kept_ones = columns_kept.get(table, set())
+        if len(kept_ones) < 2 and len(every := sorted(columns[table] | kept_ones)) > 1:
+            ways = " and ".join(f"by {', '.join(names)}" if names else "not at all" for names in every)
+            raise PostGuardrailViolation(
+                f"rows of table {table.rstrip('/')!r} could not be read: its files are partitioned {ways}. Nothing is "
+                "published; write all of them by the same columns"
+            )
     for key, path in new.items():
         table, format = key
         if key not in kept or table in of_delta:
@@ -240,6 +366,16 @@ def check_column_types(spark: SparkSession, base: str, changes: Changes, files: 
                 f"table {table.rstrip('/')!r} would be unreadable: {'; '.join(problems)}. Nothing is published; cast the "
                 "columns, or overwrite the whole table"
             )
+
+
+def _partitions_of_each_table(paths: Iterable[str]) -> dict[str, set[tuple[str, ...]]]:
+    """Return, for each table, the lists of columns by which its files are partitioned: one, if all can be read."""
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for path in paths:
+        if match := _SPARK_PART.fullmatch(path):
+            names = tuple(unquote(part.partition("=")[0]) for part in match["partitions"].split("/")[:-1])
+            found.setdefault(match["table"], set()).add(names)
+    return found
 
 
 def _first_of_each_table(paths: Iterable[str]) -> dict[tuple[str, str], str]:
@@ -263,6 +399,43 @@ def _open(
     return reader.schema(stored).load(uri), {field.name: not field.nullable for field in stored.fields}
 
 
+def _with_declared_partitions(
+    spark: SparkSession,
+    uri: str,
+    format: str,
+    options: Mapping[str, Any],
+    table: DataFrame,
+    columns: Sequence[StructField],
+    wanted: DeclaredSchema,
+) -> DataFrame:
+    """Return the table with its partition columns, which are among `columns`, as declared.
+
+    Their values are names of folders, and Spark guesses the types from them: of the texts "007" and "08" it makes numbers.
+    """
+    declared = {field.name: field.dataType for field in wanted.struct.fields}
+    other = {
+        field.name
+        for field in columns
+        if field.name in declared and field.dataType.simpleString() != declared[field.name].simpleString()
+    }
+    file = first_file(spark, uri) if other and not has_wildcard(uri) else None
+    changed = other.intersection(_partition_columns(uri, file)) if file is not None else ()
+    if not changed:
+        return table
+    fields = [
+        StructField(
+            field.name, declared[field.name] if field.name in changed else field.dataType, field.nullable
+        )
+        for field in table.schema.fields
+    ]
+    # Through JSON, because a declared type may be marked as standing for several.
+    schema = StructType.fromJson(StructType(fields).jsonValue())
+    try:
+        return spark.read.format(format).options(**options).schema(schema).load(uri)
+    except SPARK_ERRORS:
+        return table  # a value is not of the declared type, so the difference is reported
+
+
 def _header_differences(
     spark: SparkSession, uri: str, names: Sequence[str], options: Mapping[str, Any]
 ) -> list[str]:
@@ -283,9 +456,7 @@ def _header_differences(
 
 def _is_dynamic_overwrite(spark: SparkSession, options: Mapping[str, Any]) -> bool:
     """Return whether an overwrite replaces only the partitions that are written."""
-    chosen = options.get("partitionOverwriteMode") or spark.conf.get(
-        "spark.sql.sources.partitionOverwriteMode"
-    )
+    chosen = options.get(_OVERWRITE_MODE) or spark.conf.get("spark.sql.sources.partitionOverwriteMode")
     return str(chosen).lower() == "dynamic"
 
 
@@ -299,7 +470,8 @@ def _as_declared(df: DataFrame, schema: TableSchema) -> DataFrame:
     further = [name for name in df.columns if name not in names]
     required = {field.name for field in wanted.struct.fields if not field.nullable}
     columns = [
-        _never_null(df, name) if name in required & nullable else df[name] for name in [*names, *further]
+        _never_null(df, name) if name in required & nullable else df[quoted(name)]
+        for name in [*names, *further]
     ]
     return df.select(*columns)
 
@@ -310,7 +482,7 @@ def _never_null(df: DataFrame, name: str) -> Column:
 
     jvm: Any = df.sparkSession._jvm
     bridge = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    column: Any = df[name]
+    column: Any = df[quoted(name)]
     asserted = jvm.org.apache.spark.sql.catalyst.expressions.objects.AssertNotNull(
         bridge.expression(column._jc), jvm.PythonUtils.toSeq([name])
     )

@@ -11,7 +11,6 @@ import contextlib
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from perago.errors import RuntimeConfigError
@@ -40,7 +39,7 @@ _NO_FOLDER = "(no folder)"
 class SparkJobs:
     """Runs functions as single-task Spark jobs, on the executors of this process's Spark context."""
 
-    def __init__(self, settings: Settings, py_files: Sequence[Path] = ()) -> None:
+    def __init__(self, settings: Settings, modules: Sequence[str] = ()) -> None:
         self._pools = settings.root / "spark" / "pools.xml"
         conf = {
             "spark.scheduler.mode": "FAIR",
@@ -48,7 +47,7 @@ class SparkJobs:
             "spark.scheduler.allocation.file": f"file://{self._pools}",
             "spark.locality.wait": "0s",
         }
-        self._context = EngineContext(settings, py_files, failures=1, conf=conf)
+        self._context = EngineContext(settings, modules, failures=1, conf=conf)
 
     def open(self) -> Endpoint:
         """Start Spark. Returns the endpoint at which its executors can connect to this process."""

@@ -9,8 +9,11 @@ Every Spark task module imports this one, on machines with and without pyspark, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel
 
 from perago.errors import GuardrailViolation, TaskFailed
 from perago.protocol.view import View
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
 # Called here because every Spark task module imports this module before it declares anything.
 parse_types_late()
 
-Mode = Literal["overwrite", "append", "error", "errorifexists", "ignore"]
+Model = TypeVar("Model", bound=BaseModel)
+Mode = Literal["overwrite", "overwrite_partitions", "append", "error", "errorifexists", "ignore"]
 
 
 class SparkWorkspace:
@@ -97,18 +101,48 @@ class SparkWorkspace:
     ) -> None:
         """Write a table to a path, in any format that the session knows.
 
-        `mode` says what happens to an existing table. If a schema is passed, the table must match it, and columns
-        declared as non-nullable are written as such: a null in one of them fails the job.
+        If a schema is passed, the table must match it, and columns declared as non-nullable are written as such: a null
+        in one of them fails the job.
+
+        Args:
+            df: The rows.
+            path: The table's path in the workspace.
+            format: The table's format.
+            partition_by: The columns by which the table is partitioned.
+            mode: `overwrite` replaces the whole table, `overwrite_partitions` exactly the partitions that the rows
+                belong to. `append` adds the rows. With `ignore` or `error`, an existing table stays as it is, or fails
+                the attempt.
+            schema: The table's declared columns.
+            options: Spark's options for writing it.
         """
         from perago.spark.tables import write_table
 
-        written_path(path, self._view)
+        written_path(path, self._view, partitions=str(mode).lower() == "overwrite_partitions")
         self._touch(path, format)
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
         try:
             write_table(df, self.uri(path), format, columns, mode, schema, options)
         except Exception as error:
             raise self._failure("writing", path, format, error) from error
+
+    def from_models(self, models: Iterable[Model], schema: type[Model]) -> DataFrame:
+        """Return a DataFrame with one row for each model. It is not written yet."""
+        from perago.spark.models import frame_of_models
+
+        return frame_of_models(self.spark, models, schema)
+
+    def to_models(self, df: DataFrame, schema: type[Model]) -> list[Model]:
+        """Return the rows of a DataFrame as models.
+
+        All rows are brought to the driver. Raises `GuardrailViolation` if they do not fit the model.
+        """
+        from perago.spark.models import models_in_frame
+
+        return models_in_frame(df, schema)
+
+    def without_writes(self) -> SparkWorkspace:
+        """Return the same workspace, in which nothing can be written. Checks get it."""
+        return SparkWorkspace(self._base, self._session, view=replace(self._view, writes=()))
 
     def _touch(self, path: str, format: object) -> None:
         if not isinstance(format, str) or not format.strip():

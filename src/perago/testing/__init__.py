@@ -1,4 +1,4 @@
-"""The test kit for task authors: real runs of tasks and workflows on the embedded servers, in one process.
+"""The test kit for task authors: real runs of tasks and workflows on the embedded servers, in one process::
 
     from perago.testing import crash, try_task
 

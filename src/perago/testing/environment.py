@@ -123,7 +123,7 @@ def shared_places() -> SparkPlaces:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     environ = {_CONF: os.environ[_CONF]} if _CONF in os.environ else {}
     settings = for_short_run(load_settings(environ, root=Path(folder)))
-    return SparkPlaces(settings, Sessions(settings), embedded=True)
+    return SparkPlaces(settings, Sessions(settings), embedded=True, sized=False)
 
 
 def shared_session() -> object:

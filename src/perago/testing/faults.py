@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from perago.errors import TrialError
-from perago.protocol.steps import ORDER
+from perago.protocol.steps import ORDER, PLAIN_ORDER
 from perago.protocol.suggestions import did_you_mean, listed
 
-STEPS = tuple(step.name for step in ORDER)
-"""The names of the steps at which a fault can fire, in the order in which an attempt runs them."""
+STEPS = tuple(step.name for step in PLAIN_ORDER)
+"""The names of the steps at which a fault can fire in any task, in the order in which an attempt runs them."""
+_ALL_STEPS = frozenset(step.name for step in ORDER)
 
 
 class Crashed(BaseException):
@@ -131,7 +132,7 @@ def checked_faults(faults: object, *, what: str = "faults") -> Faults:
     if not isinstance(faults, Mapping):
         raise TrialError(f'{what} is {type(faults).__name__}; give a dict such as {{"publish": crash()}}')
     for step, fault in faults.items():
-        if step not in STEPS:
+        if step not in _ALL_STEPS:
             close = did_you_mean(str(step), STEPS, otherwise=f"; the steps are {listed(STEPS[:-4])}, …")
             raise TrialError(f"{what}[{step!r}]: an attempt has no such step{close}")
         if not isinstance(fault, Fault):

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from perago.declare.run_steps import with_run_steps
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
 from perago.errors import TrialError
@@ -112,7 +113,7 @@ class TrialWorker:
             at: The old name of `faults`.
         """
         definition, file = workflow_of(workflow)
-        known = tasks_of(tasks)
+        known = with_run_steps(tasks_of(tasks), definition)
         payload = {"workspace": self.lake.workspace(), **(input or {})}
         check_workflow_errors(definition, known, file=file, given=payload)
         used = used_tasks(definition, {task.name for task in known})

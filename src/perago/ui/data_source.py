@@ -13,16 +13,27 @@ from contextlib import closing, contextmanager
 from functools import lru_cache
 from typing import Any, cast
 
-from perago.errors import LakeNotFound
+from perago.errors import (
+    LakeError,
+    LakeNotFound,
+    OrchestratorError,
+    OrchestratorNotFound,
+    RuntimeConfigError,
+)
 from perago.lake.base import Changes, Commit, Lake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.attempt_record import AttemptRecord
 from perago.protocol.metadata import EXECUTION_ID, KEY, TASK_ID
+from perago.runtime.blame import Blame, find_last_writer
 from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.runs.inspect import ReadOnlyBackend, RunHandle, find
+from perago.runtime.runs.map_runs import find_map
+from perago.runtime.runs.record import MAP_PREFIX
 from perago.settings import Settings
 
 _CACHE_SIZE = 4096
+MOST_SEARCHED = 100
+"""The maximum number of commits that are searched for the last writer of a path."""
 MOST_CHANGES = 100
 """The maximum number of changes that are counted for a commit in a list."""
 
@@ -48,11 +59,14 @@ class DataSource:
         self._open_lake = open_lake
         self._lake: Lake | None = None
         self._lock = threading.Lock()
+        self._linked: set[str] = set()
         self._records: dict[tuple[str, str], AttemptRecord] = {}
         self.commit = lru_cache(maxsize=_CACHE_SIZE)(self._commit)
         """Return the commit with this full id in a repository. Results are cached."""
         self.count_changes = lru_cache(maxsize=_CACHE_SIZE)(self._count_changes)
         """Return the changes between two commits, counting at most `MOST_CHANGES`."""
+        self.last_writer = lru_cache(maxsize=_CACHE_SIZE)(self._last_writer)
+        """Return the last writer of a path at a commit, searching at most `MOST_SEARCHED` commits."""
         self.run_of = lru_cache(maxsize=_CACHE_SIZE)(self._run_of)
         """Return the run that a workflow belongs to. Raises `RuntimeConfigError` if that run no longer exists."""
 
@@ -88,7 +102,8 @@ class DataSource:
         metadata = commit.metadata
         task_id, execution = metadata.get(TASK_ID, ""), metadata.get(EXECUTION_ID, "")
         workflow_id = metadata.get(KEY, "").partition("/")[0]
-        if not task_id or not workflow_id:
+        # The rows of a map have no task log: their figures are in the table of outcomes.
+        if not task_id or not workflow_id or workflow_id.startswith(MAP_PREFIX):
             return None
         record = self._records.get((task_id, execution))
         if record is None:
@@ -98,6 +113,31 @@ class DataSource:
             if record is not None and len(self._records) < _CACHE_SIZE:
                 self._records[task_id, execution] = record
         return record
+
+    def has_commit(self, repository: str, ref: str) -> bool:
+        """Return whether the commit exists, so that a page can link to it."""
+        try:
+            return bool(self.commit(repository, ref))
+        except LakeNotFound:
+            return False
+        except LakeError:
+            return True  # unknown, so the page behind the link reports the problem
+
+    def has_run(self, run_id: str) -> bool:
+        """Return whether the run, workflow or map exists, so that a page can link to it."""
+        if run_id in self._linked:
+            return True
+        try:
+            if find_map(self.servers, run_id) is None:
+                with self.orchestrator_of(self.run_of(run_id)) as orchestrator:
+                    orchestrator.workflow(self.run_of(run_id).workflow_id)
+        except (OrchestratorNotFound, RuntimeConfigError):
+            return False
+        except OrchestratorError:
+            return True  # unknown, as above
+        if len(self._linked) < _CACHE_SIZE:
+            self._linked.add(run_id)
+        return True
 
     def close(self) -> None:
         """Close the connections to the servers."""
@@ -114,6 +154,9 @@ class DataSource:
 
     def _count_changes(self, repository: str, left: str, right: str) -> Changes:
         return self.lake.changes(repository, left, right, limit=MOST_CHANGES)
+
+    def _last_writer(self, repository: str, commit: str, path: str) -> Blame:
+        return find_last_writer(self.lake, repository, commit, path, limit=MOST_SEARCHED)
 
     def _run_of(self, workflow_id: str) -> RunHandle:
         return find(self.servers, workflow_id)

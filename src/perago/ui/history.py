@@ -13,7 +13,7 @@ rebased over, and a line connects it with the commit on which it was staged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -21,12 +21,12 @@ from typing import Literal
 
 from perago.errors import LakeError
 from perago.lake.base import Changes, Commit
-from perago.protocol.metadata import KEY, REBASED_OVER, RETRY_COUNT, STAGING_BASE, SUPERSEDES, TASK_ID
-from perago.protocol.names import REPLACED
+from perago.protocol.metadata import KEY, REBASED_OVER, STAGING_BASE, SUPERSEDES
+from perago.protocol.signing import Maker, maker_of
+from perago.runtime.lake_lookup import replaced_commits
 from perago.ui.data_source import DataSource
 
 COMMITS = 30
-MOST_TAGS = 500
 _AT_ONCE = 8
 FENCE_KEY = "perago-fence"
 Kind = Literal["publication", "replaced", "fence", "other"]
@@ -54,16 +54,6 @@ class RowDrawing:
     lines: Sequence[Line] = ()
     dot: int = LANE // 2
     width: int = LANE
-
-
-@dataclass(frozen=True, slots=True)
-class Maker:
-    """The attempt that made a commit, according to the commit's metadata."""
-
-    workflow_id: str
-    reference: str
-    task_id: str
-    retry_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +86,14 @@ def history_page(source: DataSource, repository: str, ref: str, count: int = COM
     """Return one page of commits, starting at `ref` and following first parents."""
     found = list(islice(source.lake.log(repository, ref, count + 1), count + 1))
     commits, following = found[:count], found[count].id if len(found) > count else None
-    replaced, left_out = _replaced_rows(source, repository, commits)
-    rows = [row for commit in commits for row in (*replaced.get(commit.id, ()), row_of(commit))]
+    replaced, left_out = replaced_commits(
+        source.lake, repository, {commit.id for commit in commits}, lambda id: source.commit(repository, id)
+    )
+    rows = [
+        row
+        for commit in commits
+        for row in (*(row_of(one.commit, tag=one.tag) for one in replaced.get(commit.id, ())), row_of(commit))
+    ]
     rows = _with_superseded(rows)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         rows = list(
@@ -123,16 +119,6 @@ def row_of(commit: Commit, *, tag: str = "") -> HistoryRow:
     )
 
 
-def maker_of(commit: Commit) -> Maker | None:
-    """Return the attempt that made a commit, or None if the commit's metadata names no attempt."""
-    metadata = commit.metadata
-    workflow_id, slash, reference = metadata.get(KEY, "").partition("/")
-    if not slash or TASK_ID not in metadata:
-        return None
-    retry = metadata.get(RETRY_COUNT, "0")
-    return Maker(workflow_id, reference, metadata[TASK_ID], int(retry) if retry.isdecimal() else 0)
-
-
 def changes_of(source: DataSource, repository: str, commit: Commit) -> Changes | None:
     """Return a commit's changes from its first parent. Returns None if it has no parent, or if the lake fails."""
     if commit.first_parent is None:
@@ -141,26 +127,6 @@ def changes_of(source: DataSource, repository: str, commit: Commit) -> Changes |
         return source.count_changes(repository, commit.first_parent, commit.id)
     except LakeError:
         return None
-
-
-def _replaced_rows(
-    source: DataSource, repository: str, commits: Sequence[Commit]
-) -> tuple[Mapping[str, list[HistoryRow]], int]:
-    """Return replaced publications, newest first, keyed by the commit on which they were published.
-
-    Also returns the number of tags that were left out.
-    """
-    on_page = {commit.id for commit in commits}
-    tags = source.lake.tags(repository, REPLACED)
-    found: dict[str, list[HistoryRow]] = {}
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        kept = pool.map(lambda tag: (tag.name, source.commit(repository, tag.commit)), tags[:MOST_TAGS])
-        for name, commit in kept:
-            if commit.first_parent in on_page and commit.id not in on_page:
-                found.setdefault(str(commit.first_parent), []).append(row_of(commit, tag=name))
-    for rows in found.values():
-        rows.sort(key=lambda row: row.commit.created, reverse=True)
-    return found, max(0, len(tags) - MOST_TAGS)
 
 
 def _with_superseded(rows: Iterable[HistoryRow]) -> list[HistoryRow]:

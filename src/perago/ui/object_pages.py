@@ -14,8 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
-from perago.errors import LakeNotFound
+from perago.errors import LakeError, LakeNotFound
 from perago.lake.base import Entry
+from perago.runtime.blame import Blame
 from perago.runtime.lake_lookup import describe_missing_object
 from perago.ui.auth import OBJECT_POLICY
 from perago.ui.data_source import DataSource
@@ -45,6 +46,7 @@ def folder(source: DataSource, request: Request) -> str:
         crumbs=_crumbs(prefix),
         after=after,
         page=page,
+        writer=_last_writer(source, repository, commit.id, prefix) if page.rows else None,
     )
 
 
@@ -64,6 +66,7 @@ def show_object(source: DataSource, request: Request) -> str:
         entry=one.entry,
         crumbs=_crumbs(f"{above}/" if above else ""),
         look=preview_of(one),
+        writer=_last_writer(source, repository, commit.id, one.entry.path),
     )
 
 
@@ -160,6 +163,14 @@ def _preview_or_none(
     except LakeNotFound:
         return None
     return entry, preview_of(Object(source.lake, repository, commit, entry))
+
+
+def _last_writer(source: DataSource, repository: str, commit: str, path: str) -> Blame | None:
+    """Return the last writer of a path, or None if the lake fails: the page shows the rest without it."""
+    try:
+        return source.last_writer(repository, commit, path)
+    except LakeError:
+        return None
 
 
 def _prefix(path: str) -> str:

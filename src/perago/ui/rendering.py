@@ -20,8 +20,10 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from perago.protocol.names import SHORT
+from perago.protocol.signing import author_of, maker_of
 from perago.runtime.observe.sanitize import overwritten, printable
 from perago.runtime.runs import format
+from perago.runtime.runs.run_input import values_text, workspaces_in
 from perago.ui.text_preview import DEPTH, depth_of
 
 HERE = Path(__file__).parent
@@ -35,6 +37,7 @@ _STATES: Mapping[str, tuple[str, str]] = {
     "IN_PROGRESS": ("busy", "●"),
     "RUNNING": ("busy", "●"),
     "PAUSED": ("calm", "‖"),
+    "STOPPED": ("calm", "‖"),
     "SCHEDULED": ("calm", "○"),
     "CANCELED": ("calm", "–"),
     "TIMED_OUT": ("warn", "!"),
@@ -122,7 +125,13 @@ def _environment() -> Environment:
         moment=moment,
         iso=_iso,
         took=_took,
+        values_text=values_text,
+        workspaces_in=workspaces_in,
+        changed_nothing=format.changed_nothing,
         size=format.size,
+        spark_lines=format.spark_lines,
+        maker=maker_of,
+        author=author_of,
         short=lambda text: str(text)[:SHORT],
         overwritten=lambda text: escape_hidden(overwritten(str(text))),
         state_class=lambda status: _STATES.get(status, _BAD)[0],

@@ -1,8 +1,11 @@
-"""The pages about runs: the list, a single run, and the output of an attempt.  Live content is divided into parts."""
+"""The pages about runs: the list, a single run or map, and the output of an attempt.
+
+Live content is divided into parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.requests import Request
@@ -10,8 +13,10 @@ from starlette.responses import StreamingResponse
 
 from perago.errors import OrchestratorNotFound
 from perago.orchestrator.base import WorkflowState
-from perago.runtime.runs.inspect import RunHandle, find, read_attempt
-from perago.runtime.runs.listing import PageStart, page_of_runs
+from perago.runtime.runs.inspect import RunHandle, find, read_attempt, spark_uis_of
+from perago.runtime.runs.listing import PageStart, map_row, page_of_runs
+from perago.runtime.runs.map_runs import find_map, printed_by_map, progress_of
+from perago.runtime.runs.record import MapRun, map_log
 from perago.ui.data_source import DataSource
 from perago.ui.graph import graph_of
 from perago.ui.rendering import Part, escape_hidden, part, render
@@ -41,7 +46,10 @@ def runs_parts(source: DataSource, start: PageStart) -> list[Part]:
 
 
 def run(source: DataSource, request: Request) -> str:
-    """Render one run: its graph, and one of its steps in detail."""
+    """Render one run: its graph, and one of its steps in detail; or a map with its rows."""
+    if (mapped := requested_map(source, request)) is not None:
+        parts, over = map_parts(source, mapped, request.query_params.get("step"))
+        return render("map.html", source=source, view="runs", run=mapped, parts=parts, over=over)
     found, step, skip = requested_run(source, request)
     parts, state, over = run_parts(source, found, step, skip)
     return render(
@@ -55,6 +63,25 @@ def run(source: DataSource, request: Request) -> str:
         step=step,
         skip=skip,
     )
+
+
+def requested_map(source: DataSource, request: Request) -> MapRun | None:
+    """Return the map run named in a request, or None if it names no map."""
+    return find_map(source.servers, request.query_params.get("id", ""))
+
+
+def map_parts(source: DataSource, run: MapRun, step: str | None) -> tuple[list[Part], bool]:
+    """Render the live parts of a map run. Also returns whether they are final.  `step` is the row asked for, if any."""
+    root = source.servers.settings.root
+    row, progress = map_row(root, run), progress_of(root, run.id)
+    shown = {
+        "run": run,
+        "row": row,
+        "progress": progress,
+        "step": step,
+        "has_log": map_log(root, run.id).is_file(),
+    }
+    return [part("map", "parts/map.html", **shown)], row.status != "RUNNING"
 
 
 def requested_run(source: DataSource, request: Request) -> tuple[RunHandle, str | None, int]:
@@ -72,15 +99,21 @@ def run_parts(
         state = orchestrator.workflow(found.workflow_id)
         step = chosen_step(state, wanted)
         page = step_page(orchestrator, state, step, skip) if step is not None else None
-    values: dict[str, Any] = {"found": found, "state": state, "step": step}
+        uis = spark_uis_of(found, state)
+    values: dict[str, Any] = {"source": source, "found": found, "state": state, "step": step}
     over = not state.running or not alive
-    head = part("head", "parts/run_head.html", **values, took=_took(state), resume=found.resume(state))
+    standing = {"took": _took(state), "resume": found.resume(state), "status": found.status(state)}
+    standing["origin"] = found.run is not None and source.has_run(found.run.from_run or "")
+    head = part("head", "parts/run_head.html", **values, **standing)
     graph = part("graph", "parts/run_graph.html", **values, nodes=graph_of(state))
-    return [head, graph, part("step", "parts/run_step.html", **values, page=page)], state, over
+    return [head, graph, part("step", "parts/run_step.html", **values, page=page, uis=uis)], state, over
 
 
 def attempt_output(source: DataSource, request: Request) -> StreamingResponse:
-    """Return all lines that an attempt printed, as plain text."""
+    """Return all lines that an attempt or a map printed, as plain text."""
+    if (mapped := requested_map(source, request)) is not None:
+        printed = printed_by_map(source.servers.settings.root, mapped, follow=False)
+        return _as_text(source.mask(line) for line in printed)
     found, task_id = (
         find(source.servers, request.query_params.get("id", "")),
         request.query_params.get("task", ""),
@@ -90,12 +123,12 @@ def attempt_output(source: DataSource, request: Request) -> StreamingResponse:
         if not tasks:
             raise OrchestratorNotFound(f"run {found.id} has no attempt {task_id!r}")
         logged = read_attempt(orchestrator, tasks[0])
+    return _as_text(line.text for line in logged.lines)
 
-    def lines() -> Iterator[str]:
-        for line in logged.lines:
-            yield escape_hidden(line.text) + "\n"
 
-    return StreamingResponse(lines(), media_type="text/plain; charset=utf-8")
+def _as_text(lines: Iterable[str]) -> StreamingResponse:
+    shown = (escape_hidden(line) + "\n" for line in lines)
+    return StreamingResponse(shown, media_type="text/plain; charset=utf-8")
 
 
 def _took(state: WorkflowState) -> float | None:

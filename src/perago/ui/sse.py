@@ -20,7 +20,7 @@ from perago.errors import PeragoError
 from perago.runtime.runs.listing import PageStart
 from perago.ui.data_source import DataSource
 from perago.ui.rendering import Part
-from perago.ui.run_pages import requested_run, run_parts, runs_parts
+from perago.ui.run_pages import map_parts, requested_map, requested_run, run_parts, runs_parts
 
 PAUSE_SECONDS = 0.7
 _KEEP_ALIVE_SECONDS = 15.0
@@ -45,6 +45,8 @@ def _reader(source: DataSource, request: Request) -> Callable[[], Parts]:
         raise HTTPException(404)
 
     def read() -> Parts:
+        if (mapped := requested_map(source, request)) is not None:
+            return map_parts(source, mapped, request.query_params.get("step"))
         parts, _, over = run_parts(source, *requested_run(source, request))
         return parts, over
 

@@ -6,13 +6,15 @@ Each attempt has its times, checks, reason, printed lines, params and result.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perago.orchestrator.base import LogLine, Orchestrator, TaskState, WorkflowState
 from perago.protocol.attempt_record import AttemptRecord
 from perago.protocol.steps import ORDER
+from perago.runtime.runs.format import JVM_STACK, OutputFold
 from perago.runtime.runs.inspect import OPEN, read_attempt, seconds_of, worker_tasks
+from perago.runtime.runs.run_input import WorkspaceRef, params_of, workspaces_in
 from perago.ui.graph import step_of
 
 ATTEMPTS = 10
@@ -24,6 +26,7 @@ _WELL = OPEN | {"COMPLETED", "SKIPPED", "CANCELED"}
 PHASES: Mapping[str, Sequence[str]] = {
     "input": ("input", "revoke", "reuse"),
     "download": ("workdir", "download", "verify"),
+    "session": ("session",),
     "checks": ("pre checks", "result", "post checks"),
     "body": ("body",),
     "stage": ("changes", "first fence", "stage"),
@@ -40,15 +43,6 @@ class Phase:
     seconds: float
     at: int
     width: int
-
-
-@dataclass(frozen=True, slots=True)
-class WorkspaceRef:
-    """A workspace that an attempt read or produced."""
-
-    repository: str
-    branch: str
-    ref: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,19 +114,25 @@ def phases_of(record: AttemptRecord | None) -> list[Phase]:
 
 
 def _view(orchestrator: Orchestrator, task: TaskState) -> AttemptView:
-    logged = read_attempt(orchestrator, task)
+    logged, fold = read_attempt(orchestrator, task), OutputFold()
+    folded = ((one, fold(one.text)) for one in logged.lines)
+    lines = [
+        replace(one, text=text.replace(JVM_STACK, "… (a JVM stack)"))
+        for one, text in folded
+        if text is not None
+    ]
     return AttemptView(
         task=task,
-        lines=logged.lines[-LINES:],
-        more_lines=max(0, len(logged.lines) - LINES),
+        lines=lines[-LINES:],
+        more_lines=len(logged.lines) - len(lines[-LINES:]),
         records=logged.records,
         phases=phases_of(logged.record),
         took=seconds_of(task),
-        reads=_places(task.input),
-        made=next(iter(_places(task.output)), None) if task.status == "COMPLETED" else None,
-        params=task.input.get(
-            "params", {name: value for name, value in task.input.items() if name != "workspace"}
-        ),
+        reads=workspaces_in(task.input, only="workspace"),
+        made=next(iter(workspaces_in(task.output, only="workspace")), None)
+        if task.status == "COMPLETED"
+        else None,
+        params=params_of(task.input),
         result=_result(task),
     )
 
@@ -141,13 +141,3 @@ def _result(task: TaskState) -> Any:
     return task.output.get(
         "result", {name: value for name, value in task.output.items() if name != "workspace"}
     )
-
-
-def _places(values: Mapping[str, Any]) -> list[WorkspaceRef]:
-    """Return the workspaces named in a task's input or output. An input may name several, which are then joined."""
-    given = values.get("workspace")
-    return [
-        WorkspaceRef(str(one["repository"]), str(one.get("branch", "")), str(one["ref"]))
-        for one in (given if isinstance(given, list) else [given])
-        if isinstance(one, Mapping) and "repository" in one and "ref" in one
-    ]

@@ -10,21 +10,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from perago.orchestrator.conductor.workflow_objects import new_workflow
-    from perago.workflow.builder import Step, fork, given, step
+    from perago.workflow.builder import PublishedRun, Run, Step, fork, given, new_workflow, open_run, step
     from perago.workflow.references import INPUT_WORKSPACE, Workspace, expression
 
-__all__ = ["INPUT_WORKSPACE", "Step", "Workspace", "expression", "fork", "given", "new_workflow", "step"]
+__all__ = [
+    "INPUT_WORKSPACE",
+    "PublishedRun",
+    "Run",
+    "Step",
+    "Workspace",
+    "expression",
+    "fork",
+    "given",
+    "new_workflow",
+    "open_run",
+    "step",
+]
 
 _BUILDER, _REFERENCES = "perago.workflow.builder", "perago.workflow.references"
 _MODULES = {
     "INPUT_WORKSPACE": _REFERENCES,
+    "PublishedRun": _BUILDER,
+    "Run": _BUILDER,
     "Step": _BUILDER,
     "Workspace": _REFERENCES,
     "expression": _REFERENCES,
     "fork": _BUILDER,
     "given": _BUILDER,
-    "new_workflow": "perago.orchestrator.conductor.workflow_objects",
+    "new_workflow": _BUILDER,
+    "open_run": _BUILDER,
     "step": _BUILDER,
 }
 

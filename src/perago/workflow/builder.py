@@ -1,6 +1,6 @@
 """Builds steps that run Perago tasks, for the official client's workflows.
 
-`step` and `fork` return steps, and `given` returns params with values from earlier steps.
+`new_workflow` returns a workflow, `step` and `fork` return steps, and `given` returns params with values from earlier steps.
 
 As far as types can express it, a type checker accepts the same steps as `perago check`.  The type of the task's function
 includes both models, so an editor marks a wrong param, keyword or result field.  Without a type checker, the same error
@@ -21,13 +21,28 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from perago.declare.diagnostics import calling_place, short_repr
+from perago.declare.run_steps import OPEN, PUBLISH
 from perago.declare.task import TaskDefinition
 from perago.errors import TaskDefinitionError
-from perago.orchestrator.conductor.workflow_objects import Fork, TaskStep, is_step
+from perago.orchestrator.conductor.workflow_objects import (
+    ConductorWorkflow,
+    Fork,
+    TaskStep,
+    conductor_workflow,
+    is_step,
+)
+from perago.protocol.policies import AdvancedName
 from perago.protocol.suggestions import did_you_mean, listed
 from perago.workflow.check.check import check_step
 from perago.workflow.check.schema import task_shapes
-from perago.workflow.references import NoSuchField, Reference, Workspace, reference, workspace_at
+from perago.workflow.references import (
+    INPUT_WORKSPACE,
+    NoSuchField,
+    Reference,
+    Workspace,
+    reference,
+    workspace_at,
+)
 
 if TYPE_CHECKING:
     from typing import Never
@@ -38,11 +53,45 @@ Params = TypeVar("Params", bound=BaseModel)
 Result = TypeVar("Result", bound=BaseModel)
 ResultOf = TypeVar("ResultOf", bound=BaseModel, covariant=True)
 
-_OUTPUT = ("workspace", "result")
+
+def new_workflow(
+    name: str,
+    *steps: Any,
+    owner_email: str | None = None,
+    version: int = 1,
+    description: str | None = None,
+    output: Mapping[str, Any] | None = None,
+) -> ConductorWorkflow:
+    """Return a workflow of these steps, an object of the official client's class.  No server is needed.
+
+    Args:
+        name: The workflow's name, under which it is registered and started.
+        steps: Steps and forks in the order in which they run; the client's own step objects work, too.
+        owner_email: The owner, whom Conductor requires.
+        version: The version of the definition; Conductor keeps all of them and starts the newest.
+        description: A description of the workflow, shown in Conductor.
+        output: The workflow's output by name, such as `{"rows": clean.result.rows}`.
+    """
+    if not isinstance(name, str) or not name.strip():
+        _fail(f"a workflow needs a name, and got {short_repr(name)}")
+    for one in steps:
+        if not is_step(one):
+            hint = 'put steps that run in parallel into fork("…", [first], [second])'
+            how = hint if isinstance(one, list | tuple) else "make a step of a task with step(task, …)"
+            _fail(f"workflow {name!r}: {short_repr(one)} is not a step; {how}")
+    made = conductor_workflow(name, steps, version=version, description=description)
+    if output is not None:
+        if not isinstance(output, Mapping):
+            _fail(
+                f"workflow {name!r}: output is {short_repr(output)}; name its values: "
+                '{"rows": clean.result.rows}'
+            )
+        made.output_parameters({str(key): to_json(value) for key, value in output.items()})
+    return made if owner_email is None else made.owner_email(owner_email)
 
 
 def fork(name: str, *arms: Sequence[Any]) -> Fork:
-    """Return a fork and its join: `workflow >> fork("both", [clean, count], [audit])`.
+    """Return a fork and its join: `new_workflow("plays", clean, fork("both", [count], [audit]))`.
 
     Args:
         name: The fork's name, unique in the workflow; its join is called `<name>_join`.
@@ -147,8 +196,33 @@ def _key(name: str, field: FieldInfo | None) -> str:
     return name if alias is None or isinstance(alias, AliasPath) else alias
 
 
-class Step(TaskStep, Generic[ResultOf]):
+class _TypedStep(TaskStep):
+    """A `SimpleTask` of the official client, of whose output only the declared parts can be read."""
+
+    _OUTPUT: tuple[str, ...] = ()
+
+    if TYPE_CHECKING:
+        # The client's classes treat every unknown attribute as an output; Perago's steps have only these.
+        def __getattribute__(self, name: Never, /) -> Any: ...  # type: ignore[misc, override]
+
+    else:
+
+        def __getattribute__(self, name):
+            try:
+                return object.__getattribute__(self, name)
+            except AttributeError as error:
+                if name.startswith("_") or isinstance(error, NoSuchField):
+                    raise
+            meant = did_you_mean(
+                name, self._OUTPUT, otherwise=f"; its output has {' and '.join(self._OUTPUT)}"
+            )
+            raise NoSuchField(f"{calling_place()}: step {self.task_reference_name!r} has no {name!r}{meant}")
+
+
+class Step(_TypedStep, Generic[ResultOf]):
     """A step for the official client's workflows: a `SimpleTask` with a typed output."""
+
+    _OUTPUT = ("workspace", "result")
 
     def __init__(self, task: TaskDefinition, name: str, inputs: dict[str, Any]) -> None:
         super().__init__(task.name, name, inputs)
@@ -169,20 +243,96 @@ class Step(TaskStep, Generic[ResultOf]):
             )
         return self._workspace
 
-    if TYPE_CHECKING:
-        # The client's classes treat every unknown attribute as an output; Perago's steps have only two.
-        def __getattribute__(self, name: Never, /) -> Any: ...  # type: ignore[misc, override]
 
-    else:
+class PublishedRun(_TypedStep):
+    """The step that publishes a whole run as one commit."""
 
-        def __getattribute__(self, name):
-            try:
-                return object.__getattribute__(self, name)
-            except AttributeError as error:
-                if name.startswith("_") or isinstance(error, NoSuchField):
-                    raise
-            meant = did_you_mean(name, _OUTPUT, otherwise="; its output has workspace and result")
-            raise NoSuchField(f"{calling_place()}: step {self.task_reference_name!r} has no {name!r}{meant}")
+    _OUTPUT = ("workspace",)
+
+    def __init__(self, name: str, inputs: dict[str, Any]) -> None:
+        super().__init__(PUBLISH.name, name, inputs)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The branch that the run was published to, at the run's commit."""
+        return workspace_at(f"${{{self.task_reference_name}.output.workspace}}")
+
+
+class Run(_TypedStep):
+    """The step that opens a run.  The steps of the run start from its `workspace`, and `publish` ends it."""
+
+    _OUTPUT = ("workspace", "origin")
+
+    def __init__(self, name: str, inputs: dict[str, Any]) -> None:
+        super().__init__(OPEN.name, name, inputs)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The run branch, on which nobody but the run's steps can see what they publish."""
+        return workspace_at(f"${{{self.task_reference_name}.output.workspace}}")
+
+    @property
+    def origin(self) -> Workspace:
+        """The branch and the commit that the run started from."""
+        return workspace_at(f"${{{self.task_reference_name}.output.origin}}")
+
+    def publish(
+        self,
+        workspace: Workspace | Sequence[Workspace],
+        *,
+        name: str = "publish",
+        on_advanced: AdvancedName = "refuse",
+    ) -> PublishedRun:
+        """Return the step that publishes the run, as one commit on the branch that the run started from.
+
+        Args:
+            workspace: The last step's `.workspace`, or a list of those of all last steps.
+            name: The step's name, unique in its workflow.
+            on_advanced: What to do if others have advanced the branch since the run was opened: `refuse`, or `rebase` if
+                nothing has changed that one of the run's steps saw.
+        """
+        label = f"step {name!r}"
+        params = {"origin": str(self.origin)} | (
+            {} if on_advanced == "refuse" else {"on_advanced": on_advanced}
+        )
+        inputs = {"workspace": _starts(label, workspace), "params": params}
+        _check_built_in(PUBLISH, name, inputs)
+        return PublishedRun(name, inputs)
+
+
+def open_run(name: str = "open", *, workspace: Workspace | None = None, isolate: bool = True) -> Run:
+    """Return the step that opens a run: `run = open_run()`, then steps from `run.workspace`, then `run.publish(…)`.
+
+    Readers of the branch see nothing of the run until it is published, and then all of it.
+
+    Args:
+        name: The step's name, unique in its workflow.
+        workspace: The branch that the run starts from and publishes to; by default the workflow's input, `INPUT_WORKSPACE`,
+            which then needs no commit.
+        isolate: False to let every step publish by itself; the run is then not one transaction.
+    """
+    given = INPUT_WORKSPACE if workspace is None else workspace
+    inputs = {"workspace": _starts(f"step {name!r}", given), "params": {} if isolate else {"isolate": False}}
+    _check_built_in(OPEN, name, inputs)
+    return Run(name, inputs)
+
+
+def _check_built_in(task: TaskDefinition, name: str, inputs: dict[str, Any]) -> None:
+    if not isinstance(name, str) or not name.strip():
+        _fail(f"a step of {task.name!r} needs a unique name in the workflow, and got {short_repr(name)}")
+    for text in check_step({"name": task.name, "taskReferenceName": name, "inputParameters": inputs}, task):
+        _fail(text)
+
+
+def _starts(label: str, workspace: Workspace | Sequence[Workspace]) -> str | list[str]:
+    """Return a step's workspace, or the workspaces that it joins, in the form in which they are written into the JSON."""
+    starts = list(workspace) if isinstance(workspace, list | tuple) else [workspace]
+    if not (starts and all(isinstance(one, Workspace) for one in starts)):
+        _fail(
+            f"{label}: workspace is {short_repr(workspace)}; give it INPUT_WORKSPACE, an earlier step's .workspace, "
+            "expression('${…}', Workspace), or a list of those to join"
+        )
+    return list(map(str, starts)) if isinstance(workspace, list | tuple) else str(workspace)
 
 
 @overload
@@ -230,18 +380,8 @@ def step(
             f"{label} has no workspace, and its task {definition.name!r} works on one; add "
             "workspace=INPUT_WORKSPACE, or an earlier step's .workspace"
         )
-    starts = list(workspace) if isinstance(workspace, list | tuple) else [workspace]
-    if workspace is not None and not (starts and all(isinstance(one, Workspace) for one in starts)):
-        _fail(
-            f"{label}: workspace is {short_repr(workspace)}; give it INPUT_WORKSPACE, an earlier step's .workspace, "
-            "expression('${…}', Workspace), or a list of those to join"
-        )
+    inputs: dict[str, Any] = {} if workspace is None else {"workspace": _starts(label, workspace)}
     refuse_secrets(params, label)
-    inputs: dict[str, Any] = {}
-    if workspace is not None:
-        inputs["workspace"] = (
-            list(map(str, starts)) if isinstance(workspace, list | tuple) else str(workspace)
-        )
     try:
         inputs["params"] = to_json(params)
     except PydanticSerializationError as error:

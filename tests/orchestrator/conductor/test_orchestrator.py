@@ -15,7 +15,8 @@ from perago.errors import OrchestratorRefused
 from perago.orchestrator.base import Assignment
 from perago.orchestrator.conductor.orchestrator import MAX_OUTPUT_BYTES, ConductorOrchestrator
 from perago.protocol.outcome import Outcome, completed
-from tests.conftest import ConductorServer
+from tests.conftest import ConductorServer, ProductionServers
+from tests.support.worlds.clock import eventually
 
 ODD_VALUES: dict[str, Any] = {
     "null": None,
@@ -23,6 +24,32 @@ ODD_VALUES: dict[str, Any] = {
     "large": [2**63, 12345678901234567890123, 1e300, 1e-320, 3.141592653589793],
     "text": 'é 漢 \U0001f600 "quoted"\n\ttab \x00 end',
 }
+
+
+@pytest.mark.servers
+@pytest.mark.slow
+def test_workflows_are_listed_where_conductors_index_is_in_postgresql(
+    production_servers: ProductionServers,
+) -> None:
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    step: dict[str, Any] = {"name": "nothing", "taskReferenceName": "only", "type": "NOOP"}
+    definition = {
+        "name": name,
+        "version": 1,
+        "schemaVersion": 2,
+        "ownerEmail": "test@example.com",
+        "tasks": [step],
+    }
+    with closing(ConductorOrchestrator(production_servers.conductor.url)) as conductor:
+        conductor.register_workflow(definition)
+        workflow = conductor.start_workflow(name, version=1, input={"day": "monday"})
+
+        def listed() -> Any:
+            return next((one for one in conductor.workflows(20) if one.id == workflow), None)
+
+        found = eventually(listed, "the workflow is in the index")
+        assert (found.name, found.input) == (name, {"day": "monday"})
+        assert conductor.workflows(20, start=10**6) == []
 
 
 @dataclass(frozen=True, slots=True)

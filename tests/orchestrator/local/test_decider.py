@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perago.orchestrator.base import NO_LIMITS, RetryLimits
 from perago.orchestrator.local.decider import decide, end_run, run_deadline
 from perago.orchestrator.local.parse import read_workflow
 from perago.orchestrator.local.state import Env, Run, Task
@@ -20,15 +21,23 @@ RULES = TaskRules("work", retry_count=1, retry_delay_seconds=10, response_timeou
 class Play:
     """A run with a clock and ids that the test can foresee."""
 
-    def __init__(self, source: Mapping[str, Any], rules: TaskRules = RULES, **values: Any) -> None:
+    def __init__(
+        self,
+        source: Mapping[str, Any],
+        rules: TaskRules = RULES,
+        limits: RetryLimits = NO_LIMITS,
+        **values: Any,
+    ) -> None:
         self.now = 1000.0
+        self.limits = limits
+        self.useless = ""
         self.ids = count(1)
         self.run = Run("w1", read_workflow(source), {"work": rules}, dict(values), self.now)
         self.decide()
 
     @property
     def env(self) -> Env:
-        return Env(self.now, lambda: f"t{next(self.ids)}", lambda: 0.0)
+        return Env(self.now, lambda: f"t{next(self.ids)}", lambda: 0.0, self.limits, self.useless)
 
     def decide(self) -> None:
         decide(self.run, self.env)
@@ -50,6 +59,38 @@ class Play:
 
     def brief(self) -> list[tuple[str, str, int]]:
         return [(task.reference, task.status, task.retry_count) for task in self.run.tasks]
+
+
+@pytest.mark.parametrize(("longest", "delay"), [(None, 10), (1.0, 1), (3600.0, 10)])
+def test_a_retry_waits_as_declared_or_as_long_as_the_limits_allow(
+    longest: float | None, delay: float
+) -> None:
+    play = Play(workflow(simple("a")), limits=RetryLimits(longest))
+    play.finish("a", "FAILED", "broken")
+    retry = play.run.latest("a")
+    assert retry is not None
+    assert (retry.retry_count, retry.available) == (1, play.now + delay)
+
+
+@pytest.mark.parametrize("status", ["FAILED", "TIMED_OUT"])
+def test_a_run_without_retries_ends_with_its_first_failure(status: str) -> None:
+    play = Play(workflow(simple("a")), limits=RetryLimits(no_retries=True))
+    play.finish("a", status, "broken")
+    assert (play.brief(), play.run.status) == ([("a", status, 0)], status)
+
+
+def test_a_failure_that_every_retry_would_repeat_is_not_retried() -> None:
+    play = Play(workflow(simple("a")))
+    play.useless = "t1"
+    play.finish("a", "FAILED", "refused")
+    assert (play.brief(), play.run.status) == ([("a", "FAILED", 0)], "FAILED")
+
+
+def test_an_optional_step_that_would_only_be_refused_again_does_not_end_the_run() -> None:
+    play = Play(workflow(simple("a", optional=True), simple("b")))
+    play.useless = "t1"
+    play.finish("a", "FAILED", "refused")
+    assert play.brief() == [("a", "COMPLETED_WITH_ERRORS", 0), ("b", "SCHEDULED", 0)]
 
 
 def test_a_new_run_schedules_its_first_step() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from perago.errors import (
     RuntimeConfigError,
 )
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
+from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import Outcome, completed
 from tests.support.servers.local_orchestrator import TASKDEF, brief, opened, poll, start
 from tests.support.tasks.workflows import fork, join, simple, workflow
@@ -87,7 +89,7 @@ class TestResuming:
         first = start(orchestrator)
         clock.now += 1
         second = start(orchestrator)
-        orchestrator.terminate(first, "enough")
+        orchestrator.terminate_workflow(first, "enough")
         found = [(run.id, run.name, run.status, run.started) for run in orchestrator.workflows(100)]
         assert found == [
             (second, "flow", "RUNNING", 1_000_001.0),
@@ -247,18 +249,23 @@ class TestResults:
     def test_a_terminated_workflow_takes_no_result(self, orchestrator: LocalOrchestrator) -> None:
         workflow_id = start(orchestrator)
         (one,) = poll(orchestrator)
-        orchestrator.terminate(workflow_id, "changed my mind")
-        orchestrator.terminate(workflow_id, "said so already")
+        orchestrator.terminate_workflow(workflow_id, "changed my mind")
         assert not orchestrator.complete(one.attempt, completed({}), worker_id="me")
         state = orchestrator.workflow(workflow_id)
         assert (state.status, state.reason) == ("TERMINATED", "changed my mind")
 
-    def test_a_completed_workflow_is_not_terminated(self, orchestrator: LocalOrchestrator) -> None:
+    def test_no_timeout_applies_while_a_workflow_is_paused(
+        self, orchestrator: LocalOrchestrator, clock: Clock
+    ) -> None:
         workflow_id = start(orchestrator)
         (one,) = poll(orchestrator)
-        orchestrator.complete(one.attempt, completed({}), worker_id="me")
-        with pytest.raises(OrchestratorRefused, match="is COMPLETED"):
-            orchestrator.terminate(workflow_id, "too late")
+        orchestrator.pause_workflow(workflow_id)
+        clock.now += 10**6
+
+        assert orchestrator.current(one.attempt).status == "IN_PROGRESS"
+        orchestrator.resume_workflow(workflow_id)
+
+        assert orchestrator.current(one.attempt).status == "TIMED_OUT"
 
     def test_logs_read_back_and_keep_the_newest_lines(self, orchestrator: LocalOrchestrator) -> None:
         start(orchestrator)
@@ -395,3 +402,53 @@ class TestResume:
         with closing(opened(path, clock)) as orchestrator:
             assert brief(orchestrator, workflow_id) == [("a", "SCHEDULED", 0)]
             assert len(poll(orchestrator)) == 1
+
+
+class TestAttemptsOfOtherFiles:
+    """Every run below a root has a file of its own, and a preflight asks about the step of another run."""
+
+    @pytest.fixture
+    def made(self, path: Path, clock: Clock) -> Attempt:
+        with closing(opened(path, clock)) as other:
+            other.register_taskdefs([TASKDEF])
+            start(other, simple("a"))
+            (one,) = poll(other)
+            other.complete(one.attempt, completed({}), worker_id="me")
+        return one.attempt
+
+    def test_are_read_where_their_workflow_is(self, path: Path, clock: Clock, made: Attempt) -> None:
+        asked: list[str] = []
+
+        def file_of(workflow_id: str) -> Path:
+            asked.append(workflow_id)
+            return path
+
+        own = path.with_name("own.db")
+        with closing(LocalOrchestrator(own, clock=clock, sleep=clock.sleep, file_of=file_of)) as orchestrator:
+            assert orchestrator.current(made).status == "COMPLETED"
+        assert asked == [made.workflow_instance_id]
+
+    @pytest.mark.parametrize("content", [None, "not a database" * 100])
+    def test_are_unknown_if_that_file_is_gone_or_broken(
+        self, path: Path, clock: Clock, made: Attempt, content: str | None
+    ) -> None:
+        path.unlink()
+        if content is not None:
+            path.write_text(content)
+        own = path.with_name("own.db")
+        with (
+            closing(
+                LocalOrchestrator(own, clock=clock, sleep=clock.sleep, file_of=lambda _: path)
+            ) as orchestrator,
+            pytest.raises(OrchestratorNotFound),
+        ):
+            orchestrator.current(made)
+
+    def test_are_unknown_if_the_file_is_its_own(self, path: Path, clock: Clock, made: Attempt) -> None:
+        with (
+            closing(
+                LocalOrchestrator(path, clock=clock, sleep=clock.sleep, file_of=lambda _: path)
+            ) as orchestrator,
+            pytest.raises(OrchestratorNotFound),
+        ):
+            orchestrator.current(replace(made, task_id="another"))

@@ -66,7 +66,7 @@ def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     path.write_bytes(b"not a database, but long enough to be taken for one" * 100)
 
-    with pytest.raises(OrchestratorUnavailable, match="not a database"):
+    with pytest.raises(OrchestratorUnavailable, match="not a database; the file is damaged: bring it back"):
         look(path, "any")
 
 

@@ -19,6 +19,7 @@ CLONED = json.dumps({"add": {"path": "file:/a/work%20dir/other/part-0.parquet", 
 DELETED = json.dumps(
     {"add": {"path": "part-0.parquet", "deletionVector": {"pathOrInlineDv": "file:/a/work dir/d"}}}
 )
+HUDI = "#Properties saved on 2026-11-18\nhoodie.table.type=COPY_ON_WRITE\nhoodie.table.name=t\n"
 LOG = "t/_delta_log/00000000000000000001.json"
 
 
@@ -29,6 +30,8 @@ LOG = "t/_delta_log/00000000000000000001.json"
         ({"c/metadata": '{"id":"1"}', "c/offsets/0": "v1\n"}, "a streaming checkpoint"),
         ({"metadata": '{"id":"1"}', "offsets/3": "v1\n"}, "a streaming checkpoint"),
         ({"t/metadata/v1.metadata.json": ICEBERG}, "an Iceberg table"),
+        ({"t/.hoodie/hoodie.properties": HUDI}, "a Hudi table"),
+        ({".hoodie/timeline/1.commit": "{}", ".hoodie/hoodie.properties": HUDI}, "a Hudi table"),
         ({"t/_symlink_format_manifest/day=1/manifest": "file:/x"}, "a manifest of symbolic links"),
         ({LOG: f'{{"commitInfo": {{}}}}\n{CLONED}'}, "a shallow clone"),
         ({LOG: DELETED}, "a shallow clone"),
@@ -47,6 +50,8 @@ def test_files_that_lead_nowhere_afterwards_are_refused(files: dict[str, str], k
         {"t/_spark_metadata": "a file", "_spark_metadata.txt": ""},
         {"offsets/0": "mine", "c/offsets/0": "mine", "c/metadata": "name: mine"},
         {"t/metadata/song.metadata.json": '{"title": "So What"}', "v1.metadata.json": ICEBERG},
+        {"t/.hoodie/notes.txt": HUDI, "t/.hoodie_/hoodie.properties": HUDI, "hoodie.properties": HUDI},
+        {"t/.hoodie/hoodie.properties": "colour=red", "t/.hoodie/1.commit": "{}", "u/.hoodie": HUDI},
         {LOG: json.dumps({"add": {"path": "day=1/part-0.parquet"}}) + "\nno JSON\n[]"},
         {LOG: json.dumps({"add": {"path": "s3://another/bucket/part-0.parquet"}})},
         {LOG: json.dumps({"remove": {"path": "file:/a/work dir/part-0.parquet"}})},

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 import pytest
-from pydantic import BaseModel
+from pyarrow import parquet
+from pydantic import BaseModel, model_validator
 
 from perago import WorkspaceSpec, task
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
-from perago.runtime.maps.rows import Row, diagnostic_in, rows_of
+from perago.runtime.maps.parse import check_columns, diagnostic_in, rows_of
+from perago.runtime.maps.rows import FailureGroup, Row, RowOutcome, failure_groups
 from perago.runtime.maps.table import read_table, write_table
 
 
@@ -48,6 +53,52 @@ def rows(
     records: Sequence[Mapping[str, Any]], *, text: bool = False, of: TaskDefinition | None = None
 ) -> list[Row]:
     return rows_of(of or tune_task(), records, text=text)
+
+
+class Night(BaseModel):
+    day: date
+    price: Decimal
+    at: datetime | None = None
+    tags: list[str] = []
+
+
+class TestTypedTables:
+    """Tables as Spark writes them: Parquet has more types than JSON."""
+
+    @staticmethod
+    def night_task() -> TaskDefinition:
+        @task(name="night", owner_email="tests@example.com", workspace=WorkspaceSpec(prefix="/"))
+        def night(workspace: Path, params: Night) -> Done:
+            return Done()
+
+        definition: TaskDefinition = night.__perago_task__
+        return definition
+
+    def test_dates_decimals_and_lists_arrive_as_the_model_declares_them(self, tmp_path: Path) -> None:
+        moment = datetime(2026, 1, 1, 20, 15, tzinfo=UTC)
+        cells = {"day": date(2026, 1, 1), "price": Decimal("1.50"), "at": moment, "tags": ["a"]}
+        table = pa.Table.from_pylist([{"repository": "songs", **cells}])
+        parquet.write_table(table, tmp_path / "t.parquet")
+
+        [row] = rows(read_table(tmp_path / "t.parquet"), of=self.night_task())
+
+        check_columns(self.night_task(), [row])
+        assert diagnostic_in(self.night_task(), row) == ""
+        assert self.night_task().parse_params(json.dumps(row.params)) == Night(**cells)
+
+    def test_a_wrong_column_of_a_typed_table_is_named_before_spark_starts(self, tmp_path: Path) -> None:
+        parquet.write_table(
+            pa.table({"repository": ["songs"], "dya": [date(2026, 1, 1)]}), tmp_path / "t.parquet"
+        )
+
+        with pytest.raises(RuntimeConfigError, match="column dya: is not a param; did you mean 'day'"):
+            check_columns(self.night_task(), rows(read_table(tmp_path / "t.parquet"), of=self.night_task()))
+
+    def test_bytes_that_are_no_text_fail_their_own_row(self) -> None:
+        [bad, good] = rows(
+            [{"repository": "songs", "title": b"\xff"}, {"repository": "other", "title": b"So What"}]
+        )
+        assert ("no JSON form" in bad.diagnostic, good.params) == (True, {"title": "So What"})
 
 
 class TestColumns:
@@ -87,6 +138,73 @@ class TestColumns:
     def test_a_table_without_repositories_is_refused(self) -> None:
         with pytest.raises(RuntimeConfigError, match=r"no column 'repository'.*did you mean 'repositry'"):
             rows([{"repositry": "songs", "title": "x"}])
+
+
+class TestColumnsAgainstTheParamsModel:
+    @pytest.mark.parametrize(
+        ("records", "said"),
+        [
+            ([{"beatz": 3}, {}], r"column beatz: is not a param; did you mean 'beats'\?"),
+            ([{"beats": "x"}, {"beats": "y"}], "column beats: got a string, send a valid integer"),
+            ([{"xyzzy": 1, "beats": None}], "column xyzzy: is not a param; there are: beats, "),
+        ],
+    )
+    def test_refuse_the_table(self, records: list[dict[str, Any]], said: str) -> None:
+        table = rows([{"repository": f"songs{n}", **record} for n, record in enumerate(records)])
+        with pytest.raises(RuntimeConfigError, match=f"does not fit the params of task 'tune': {said}"):
+            check_columns(tune_task(), table)
+
+    def test_a_required_param_that_no_row_has_refuses_the_table(self) -> None:
+        class Needs(BaseModel):
+            title: str
+
+        @task(name="needs", owner_email="tests@example.com", workspace=WorkspaceSpec(prefix="/"))
+        def needs(workspace: Path, params: Needs) -> Done:
+            return Done()
+
+        definition: TaskDefinition = needs.__perago_task__
+        with pytest.raises(RuntimeConfigError, match="column title: is missing, send it"):
+            check_columns(definition, rows([{"repository": "songs"}], of=definition))
+        one_has_it = rows([{"repository": "songs"}, {"repository": "other", "title": "x"}], of=definition)
+        check_columns(definition, one_has_it)
+
+    def test_one_wrong_cell_among_good_ones_fails_only_its_row(self) -> None:
+        check_columns(
+            tune_task(), rows([{"repository": "songs", "beats": "x"}, {"repository": "b", "beats": 3}])
+        )
+
+    def test_a_validator_that_raises_anything_is_left_to_its_row(self) -> None:
+        class Odd(BaseModel):
+            @model_validator(mode="before")
+            @classmethod
+            def read(cls, _value: object) -> object:
+                raise KeyError("odd")
+
+        @task(name="odd", owner_email="tests@example.com", workspace=WorkspaceSpec(prefix="/"))
+        def odd(workspace: Path, params: Odd) -> Done:
+            return Done()
+
+        check_columns(odd.__perago_task__, rows([{"repository": "songs"}], of=odd.__perago_task__))
+
+
+class TestEqualFailures:
+    def test_are_one_group_with_the_numbers_of_its_rows(self) -> None:
+        outcomes = [
+            RowOutcome(
+                number, f"songs{number}", "main", "FAILED", f"no table in songs{number}@main at {number:064x}"
+            )
+            for number in range(1, 8)
+        ]
+        outcomes += [RowOutcome(8, "x", "main", "FAILED", "full"), RowOutcome(9, "y", "main", "COMPLETED")]
+        many, one = failure_groups(reversed(outcomes))
+        assert many.rows == (1, 2, 3, 4, 5, 6, 7)
+        assert str(many) == f"7 rows (1, 2, 3, 4, 5, …): FAILED: no table in songs1@main at {1:064x}"
+        assert one == FailureGroup("FAILED", "full", (8,))
+        assert str(one) == "row 8: FAILED: full"
+
+    def test_that_only_look_alike_are_kept_apart(self) -> None:
+        outcomes = [RowOutcome(n, "songs", "main", "FAILED", f"song{n} is empty") for n in (1, 2)]
+        assert len(failure_groups(outcomes)) == 2
 
 
 class TestRowsThatAreWrong:

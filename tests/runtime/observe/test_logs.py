@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,9 @@ from perago.runtime.observe.sanitize import MASK
 from perago.settings import Settings, load_settings
 from tests.support.processes.commands import SERVERS
 
-ATTEMPT = Attempt("wf-1", "task-1", "clean__2", "clean", retry_count=3, seq=1, iteration=2)
+ATTEMPT = Attempt(
+    "wf-1", "task-1", "clean__2", "clean", retry_count=3, seq=1, iteration=2, workflow_name="nightly"
+)
 log = logging.getLogger("perago.example")
 
 
@@ -29,15 +33,29 @@ def lines_as_json(text: str) -> list[Mapping[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_line_for_people_is_short_and_ends_with_the_attempt(tmp_path: Path) -> None:
+def test_a_line_for_people_begins_with_the_date_and_ends_with_the_attempt_by_name_and_id(
+    tmp_path: Path,
+) -> None:
     shown = io.StringIO()
 
     with logging_to(settings(tmp_path), name="worker", stream=shown), attempt_logs(ATTEMPT, "exec-1"):
         log.info("did %s", "it")
 
     (line,) = shown.getvalue().splitlines()
-    attempt = "[workflow=wf-1 task=task-1 reference=clean__2 retry=3 execution=exec-1]"
-    assert line.split(maxsplit=1)[1] == f"INFO    example      did it  {attempt}"
+    names = "workflow_name=nightly task_name=clean"
+    attempt = f"[{names} workflow=wf-1 task=task-1 reference=clean__2 retry=3 execution=exec-1]"
+    assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} ", line)
+    assert line.split(maxsplit=2)[2] == f"INFO    example      did it  {attempt}"
+
+
+def test_an_attempt_of_an_older_record_has_a_line_without_the_workflows_name(tmp_path: Path) -> None:
+    shown = io.StringIO()
+    old = replace(ATTEMPT, workflow_name="")
+
+    with logging_to(settings(tmp_path), name="worker", stream=shown), attempt_logs(old, "exec-1"):
+        log.info("did it")
+
+    assert "[task_name=clean workflow=wf-1 task=task-1 " in shown.getvalue()
 
 
 def test_a_line_for_machines_is_one_json_object_with_the_attempt(tmp_path: Path) -> None:
@@ -53,6 +71,7 @@ def test_a_line_for_machines_is_one_json_object_with_the_attempt(tmp_path: Path)
     assert inside["level"] == "warning"
     assert inside["logger"] == "perago.example"
     assert (inside["workflow"], inside["task"], inside["retry"]) == ("wf-1", "task-1", 3)
+    assert (inside["workflow_name"], inside["task_name"]) == ("nightly", "clean")
     assert inside["execution"] == "exec-1"
     assert "workflow" not in after
 

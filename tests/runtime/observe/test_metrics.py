@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 
 from perago.errors import RuntimeConfigError
+from perago.protocol.attempt_record import SparkFigures
 from perago.protocol.outcome import Outcome, completed
 from perago.runtime.observe.health import HealthState
 from perago.runtime.observe.metrics import ENDINGS, Ending, NoMetrics, OtelMetrics, ending_of, open_metrics
@@ -24,8 +25,12 @@ def count_everything(metrics: NoMetrics) -> None:
         metrics.attempt_ended("clean", ending)
     metrics.published("clean", "hard")
     metrics.tried_to_publish("clean", 3)
+    metrics.replaced_unsigned("clean")
     metrics.steps_took("clean", {"download": 0.2, "body": 40.0})
     metrics.bytes_moved("clean", downloaded=10, uploaded=5, saved=1000)
+    metrics.spark_worked(
+        "clean", SparkFigures(rows_read=7, bytes_written=70, spilled=9, failed_tasks=2, peak_memory=2**30)
+    )
     metrics.lease_failed("clean")
     metrics.send_failed("clean")
     metrics.outbox_failed("clean")
@@ -54,11 +59,17 @@ def test_everything_that_is_counted_is_exposed_for_prometheus() -> None:
         'perago_attempts_total{outcome="stale",task="clean"} 1.0',
         'perago_publications_total{fence="hard",task="clean"} 1.0',
         'perago_publish_tries_total{task="clean"} 3.0',
+        'perago_replaced_unsigned_total{task="clean"} 1.0',
         'perago_step_duration_seconds_bucket{le="0.3",step="download",task="clean"} 1.0',
         'perago_step_duration_seconds_sum{step="body",task="clean"} 40.0',
         'perago_bytes_moved_bytes_total{direction="download",task="clean"} 10.0',
         'perago_bytes_moved_bytes_total{direction="upload",task="clean"} 5.0',
         'perago_bytes_saved_bytes_total{task="clean"} 1000.0',
+        'perago_spark_rows_total{kind="read",task="clean"} 7.0',
+        'perago_spark_bytes_total{kind="written",task="clean"} 70.0',
+        'perago_spark_bytes_total{kind="spilled",task="clean"} 9.0',
+        'perago_spark_failed_tasks_total{task="clean"} 2.0',
+        'perago_spark_peak_memory_bytes_bucket{le="1073741824",task="clean"} 1.0',
         'perago_lease_failures_total{task="clean"} 1.0',
         'perago_send_failures_total{task="clean"} 1.0',
         'perago_outbox_failures_total{task="clean"} 1.0',

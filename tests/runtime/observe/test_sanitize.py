@@ -11,7 +11,7 @@ from urllib.parse import quote, quote_plus
 import httpx
 import pytest
 
-from perago.runtime.observe.sanitize import MASK, Masker, overwritten, printable, secrets_of
+from perago.runtime.observe.sanitize import MASK, Masker, overwritten, printable, secrets_of, short_secrets
 from perago.settings import Settings, load_settings
 from tests.support.processes.commands import SERVERS
 
@@ -24,6 +24,19 @@ def settings(tmp_path: Path, **environ: str) -> Settings:
 
 def basic(login: str) -> str:
     return base64.b64encode(login.encode()).decode().rstrip("=")
+
+
+@pytest.mark.parametrize("secret", ["1", "ab", "abc"])
+def test_a_secret_of_three_characters_or_fewer_garbles_no_line(secret: str) -> None:
+    assert Masker([secret])(f"attempt {secret} of 12, abc") == f"attempt {secret} of 12, abc"
+    assert Masker([secret, f"{secret}defg"])(f"{secret}defg") == MASK
+
+
+def test_a_short_password_is_still_masked_in_the_header_that_carries_it(tmp_path: Path) -> None:
+    short = settings(tmp_path, **SERVERS | {"CONDUCTOR_AUTH_SECRET": "abc"})
+
+    assert Masker(secrets_of(short))(f"Basic {basic('key:abc')}") == f"Basic {MASK}"
+    assert short_secrets(short) == ["CONDUCTOR_AUTH_SECRET"]
 
 
 def test_the_secrets_are_those_that_open_a_server(tmp_path: Path) -> None:
@@ -74,8 +87,8 @@ def test_the_header_that_an_http_client_makes_of_a_login_is_known(tmp_path: Path
 
 
 def test_a_secret_that_holds_another_one_leaves_nothing_behind() -> None:
-    mask = Masker(["abc", "abcdef", ""])
-    assert mask("abcdef abc") == f"{MASK} {MASK}"
+    mask = Masker(["abcd", "abcdef", ""])
+    assert mask("abcdef abcd") == f"{MASK} {MASK}"
 
 
 def test_without_secrets_nothing_is_hidden() -> None:

@@ -5,8 +5,16 @@ from typing import Any
 import pytest
 
 from perago.orchestrator.base import TaskState, WorkflowState
-from perago.protocol.attempt_record import AttemptRecord, CheckRecord
-from perago.runtime.runs.format import coming_retry, duration, poll_delay, record_lines, size
+from perago.protocol.attempt_record import AttemptRecord, CheckRecord, SparkFigures, StageTime
+from perago.runtime.runs.format import (
+    JVM_STACK,
+    OutputFold,
+    coming_retry,
+    duration,
+    poll_delay,
+    record_lines,
+    size,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,13 +40,42 @@ def test_bytes_have_the_unit_that_fits(count: int, words: str) -> None:
 
 
 def test_a_record_says_which_checks_did_not_pass_and_how_many_there_was_no_room_for() -> None:
-    checks = [CheckRecord("pre", "a", "3 files"), CheckRecord("post", "b", "no rows", passed=False)]
+    checks = [
+        CheckRecord("pre", "a", "3 files"),
+        CheckRecord("post", "b", "no rows", passed=False),
+        CheckRecord("post", "c", "2 rows", passed=False, level="warn"),
+    ]
     record = AttemptRecord("e", "FAILED", checks=checks, left_out=4, saved=10)
     assert list(record_lines(record)) == [
         "check pre a: 3 files",
         "check post b: no rows (did not pass)",
+        "check post c: 2 rows (did not pass, only a warning)",
         "4 more checks are not recorded",
         "bytes: 0 B downloaded, 0 B uploaded, 10 B not moved",
+    ]
+
+
+def test_a_record_says_what_spark_did() -> None:
+    spark = SparkFigures(
+        jobs=2,
+        stages=5,
+        tasks=1204,
+        failed_tasks=3,
+        rows_read=5_000_000,
+        bytes_read=2**40,
+        rows_written=12,
+        bytes_written=2048,
+        shuffle_read=1024,
+        shuffle_written=1024,
+        spilled=512,
+        peak_memory=2**30,
+        longest=(StageTime("7 Scan parquet + Exchange", 61.0), StageTime("load", 2.0)),
+    )
+    assert list(record_lines(AttemptRecord("e", "COMPLETED", spark=spark))) == [
+        "spark: read 5,000,000 rows (1.0 TB), wrote 12 rows (2.0 KB)",
+        "spark shuffle: 1.0 KB written, 1.0 KB read, 512 B spilled to disk",
+        "spark work: 2 jobs, 5 stages, 1,204 tasks (3 failed), 1.0 GB peak executor memory",
+        "spark longest stages: 7 Scan parquet + Exchange 1 min 01 s, load 2.0 s",
     ]
 
 
@@ -87,3 +124,50 @@ def test_a_waiting_step_shows_its_delay_and_others_show_nothing() -> None:
     assert poll_delay(task("SCHEDULED", 1, available=142.0), now=100.0) == "in 42 s"
     assert poll_delay(task("SCHEDULED", 1, available=90.0), now=100.0) == ""
     assert poll_delay(task("COMPLETED", 1, available=142.0), now=100.0) == ""
+
+
+SPARK_SAID = """\
+WARNING: Using incubator modules: jdk.incubator.vector
+reading
+20:25:21 WARN FileStreamSink: Assume no metadata directory.
+java.io.FileNotFoundException: File file:/x does not exist
+\tat org.apache.hadoop.fs.RawLocalFileSystem.deprecatedGetFileStatus(RawLocalFileSystem.java:980)
+\tat org.apache.spark.sql.catalyst.analysis.Resolve$$anonfun$apply$1.$anonfun$applyOrElse$2(Resolve.scala:61)
+\tat java.base/jdk.internal.reflect.NativeMethodAccessorImpl.invoke0(Native Method)
+\tat org.apache.spark.sql.catalyst.expressions.GeneratedClass$GeneratedIteratorForCodegenStage1.processNext(Unknown Source)
+Caused by: java.io.IOException: disk
+\t... 12 more
+org.apache.spark.api.java.JavaSparkContext.<init>(JavaSparkContext.scala:59)
+  File "tasks.py", line 3, in clean (at tasks.java:1)
+look at me.you(Some where)
+"""
+
+
+def test_of_a_jvm_stack_the_lines_that_matter_are_left() -> None:
+    fold = OutputFold()
+    assert [shown for line in SPARK_SAID.splitlines() if (shown := fold(line)) is not None] == [
+        "reading",
+        "20:25:21 WARN FileStreamSink: Assume no metadata directory.",
+        "java.io.FileNotFoundException: File file:/x does not exist",
+        JVM_STACK,
+        "Caused by: java.io.IOException: disk",
+        JVM_STACK,
+        '  File "tasks.py", line 3, in clean (at tasks.java:1)',
+        "look at me.you(Some where)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (r"[NO_SUCH] A \"b\"\nJVM stacktrace: …\", \"context\": {", '[NO_SUCH] A "b"'),
+        ("x" * 2000, "x" * 300 + " …"),
+        (r"cut \ud8", r"cut \ud8"),
+    ],
+)
+def test_a_json_line_of_pyspark_is_one_short_line_even_if_its_end_was_cut_off(
+    message: str, shown: str
+) -> None:
+    line = '{"ts": "2026-11-18 20:25:27.929", "level": "ERROR", "logger": "Query", "msg": "' + message
+    assert OutputFold()(line) == f"ERROR Query: {shown}"
+    assert OutputFold()('{"ts": 1, "level": "of a body"}') == '{"ts": 1, "level": "of a body"}'

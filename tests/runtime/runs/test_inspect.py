@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from contextlib import closing
@@ -13,11 +14,12 @@ from perago.backend import Embedded, Real, open_read_only_orchestrator
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
 from perago.runtime.runs.inspect import RunHandle, find
-from perago.runtime.runs.listing import UNKNOWN, judge_runs, list_runs, remove_run
+from perago.runtime.runs.listing import UNKNOWN, chosen_runs, judge_runs, list_runs, remove_run
 from perago.runtime.runs.log import follow, run_and_step
 from perago.runtime.runs.record import (
     Run,
     RunEnd,
+    find_run,
     holding,
     orchestrator_file,
     runs_folder,
@@ -67,7 +69,47 @@ class TestInspect:
             assert (found.id, found.workflow_id) == ("20260101-one", "wf-1")
         assert find(servers(tmp_path), None).id == "20260102-two"
         with pytest.raises(RuntimeConfigError, match="did you mean '20260101-one'"):
-            find(servers(tmp_path), "20260101-on")
+            find(servers(tmp_path), "20260101-oen")
+
+    def test_a_unique_beginning_of_an_id_is_enough_and_others_are_listed(self, tmp_path: Path) -> None:
+        a_run(tmp_path, "20260101-one", workflow_id="abc1")
+        a_run(tmp_path, "20260102-two", workflow_id="abd2")
+        a_run(tmp_path, "30000101-far", workflow_id="abc3", embedded=False)
+        for name in ("20260101", "abc"):
+            assert find(servers(tmp_path), name).id == "20260101-one"
+            assert find_run(tmp_path, "20260101").id == "20260101-one"
+        for name, candidates in (("2026", "20260101-one, 20260102-two"), ("ab", "abc1, abd2")):
+            with pytest.raises(RuntimeConfigError, match=f"several ids begin with '{name}': {candidates}; "):
+                find(servers(tmp_path), name)
+        with pytest.raises(RuntimeConfigError, match="is on Conductor"):
+            find(servers(tmp_path), "3")
+        for nothing in ("", "9", "*", "../x"):
+            with pytest.raises(RuntimeConfigError, match="no run"):
+                find(servers(tmp_path), nothing)
+
+    def test_the_beginning_of_a_worker_s_workflow_is_enough(self, tmp_path: Path) -> None:
+        with closing(LocalOrchestrator(tmp_path / "orchestrator.db")) as orchestrator:
+            workflow_id = Line.fresh(orchestrator).begin()
+        assert find(servers(tmp_path), workflow_id[:8]).workflow_id == workflow_id
+
+    def test_a_step_s_name_comes_before_the_beginning_of_an_id(self, tmp_path: Path) -> None:
+        path = orchestrator_file(tmp_path, "20260101-one")
+        path.parent.mkdir(parents=True)
+        with closing(LocalOrchestrator(path)) as orchestrator:
+            a_run(tmp_path, "20260101-one", workflow_id=Line.fresh(orchestrator).begin())
+        a_run(tmp_path, "20250101-old", workflow_id="only-a-beginning")
+        found, step = run_and_step(servers(tmp_path), "only", None)
+        assert (found.id, step) == ("20260101-one", "only")
+        found, step = run_and_step(servers(tmp_path), "only-", None)
+        assert (found.id, step) == ("20250101-old", None)
+
+    def test_a_record_without_input_or_resumes_is_still_a_run(self, tmp_path: Path) -> None:
+        a_run(tmp_path, "old")
+        path = runs_folder(tmp_path) / "old" / "run.json"
+        kept = json.loads(path.read_text())
+        path.write_text(json.dumps({name: kept[name] for name in kept if name not in ("input", "resumed")}))
+        (row,) = list_runs(servers(tmp_path), 10)
+        assert (row.input, row.resumed, row.marks) == ({}, (), "")
 
     def test_a_run_on_the_other_servers_is_told_with_the_way_there(self, tmp_path: Path) -> None:
         a_run(tmp_path, "here", workflow_id="wf-1")
@@ -77,7 +119,8 @@ class TestInspect:
                 find(servers(tmp_path), name)
         real = Real(load_settings({}, root=tmp_path))
         assert find(real, None).workflow_id == "wf-2"
-        assert find(real, "wf-3").workflow_id == "wf-3"
+        elsewhere = "d71816a1-eb26-4214-8f03-0899a5ee2fe5"
+        assert find(real, elsewhere).workflow_id == elsewhere
         with pytest.raises(RuntimeConfigError, match="leave out --remote"):
             find(real, "here")
 
@@ -96,7 +139,9 @@ class TestInspect:
             RuntimeConfigError, match=f"neither a run nor a step of the newest one; did you mean '{step}'"
         ):
             run_and_step(servers(tmp_path), f"{step}x", None)
-        with pytest.raises(RuntimeConfigError, match="no run 'qqq' below"):
+        with pytest.raises(
+            RuntimeConfigError, match="'qqq' is neither a run nor a step of the newest one, which has "
+        ):
             run_and_step(servers(tmp_path), "qqq", None)
 
     def test_without_runs_a_name_is_no_step_either(self, tmp_path: Path) -> None:
@@ -147,7 +192,7 @@ class TestPruning:
             a_run(tmp_path, name)
             os.utime(runs_folder(tmp_path) / name / "run.json", (now - age, now - age))
         with holding(runs_folder(tmp_path) / "going-on"):
-            judged = {run.id: (run, keep) for run, keep in judge_runs(tmp_path, older_than=50, now=now)}
+            judged = {one.run.id: (one.run, one.keep) for one in judge_runs(tmp_path, older_than=50, now=now)}
             assert {name: keep for name, (_, keep) in judged.items()} == {
                 "old": "",
                 "going-on": "keep: it is running",
@@ -157,3 +202,21 @@ class TestPruning:
             # It was resumed after it had been judged.
             assert remove_run(tmp_path, judged["going-on"][0]) == "keep: it is running"
         assert sorted(one.name for one in runs_folder(tmp_path).iterdir()) == ["going-on", "young"]
+
+    def test_chosen_runs_are_removed_by_their_beginnings_unless_one_is_running(self, tmp_path: Path) -> None:
+        a_run(tmp_path, "20260101-one", workflow_id="abc1")
+        a_run(tmp_path, "20260102-two", workflow_id="abd2")
+        (runs_folder(tmp_path) / "20260101-one" / "run.log").write_text("x" * 5000)
+        one, two = chosen_runs(tmp_path, ["20260101", "abd", "20260102-two"])
+        assert (one.run.id, two.run.id) == ("20260101-one", "20260102-two")
+        assert one.bytes > 5000 > two.bytes
+        with pytest.raises(
+            RuntimeConfigError,
+            match=r"no run 'nobody' below .* that `perago run` or `perago map` has started",
+        ):
+            chosen_runs(tmp_path, ["20260101", "nobody"])
+        with (
+            holding(runs_folder(tmp_path) / "20260102-two"),
+            pytest.raises(RuntimeConfigError, match="run 20260102-two is running: stop it first"),
+        ):
+            chosen_runs(tmp_path, ["20260101", "20260102"])

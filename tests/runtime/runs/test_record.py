@@ -49,7 +49,9 @@ class TestRuns:
 
     def test_an_unknown_id_names_those_there_are(self, tmp_path: Path) -> None:
         save_run(tmp_path, a_run("one"))
-        with pytest.raises(RuntimeConfigError, match=r"no run 'other'.*there are: one"):
+        with pytest.raises(
+            RuntimeConfigError, match=r"no run 'other' below .* that `perago run` has started; there are: one"
+        ):
             find_run(tmp_path, "other")
 
     def test_a_root_without_runs_says_so(self, tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ def on(ref: str, branch: str = "main", repository: str = "songs") -> dict[str, A
 
 def test_the_branch_begins_at_what_the_step_was_given_and_not_where_the_run_left_it() -> None:
     old = Old([Done(1, on("A"), on("B"))], [Done(3, on("C"), on("D")), Done(2, on("B"), on("C"))])
-    assert list(siblings_of(old, "two", "1a2b3c")) == [Sibling("songs", "main", "main-from-two-1a2b3c", "B")]
+    assert list(siblings_of(old, "two", "1a2b3c")) == [
+        Sibling("songs", "main", "main-from-two-1a2b3c", "B", origin="main")
+    ]
 
 
 def test_every_branch_that_the_run_worked_on_gets_its_own() -> None:
@@ -59,7 +61,7 @@ def test_a_run_that_started_at_a_step_itself_is_followed_from_its_own_branch() -
         moved,
     )
     (found,) = siblings_of(old, "three", "u")
-    assert found == Sibling("songs", "main-from-two-t", "main-from-three-u", "C")
+    assert found == Sibling("songs", "main-from-two-t", "main-from-three-u", "C", origin="main")
     assert redirections(moved, [found]) == {
         "songs": {"main-from-two-t": "main-from-three-u", "main": "main-from-three-u"}
     }

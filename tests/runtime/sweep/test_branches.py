@@ -55,7 +55,7 @@ class TestOwners:
     def test_a_terminated_workflows_branches_go(self, world: World) -> None:
         attempt = attempt_in_progress(world).attempt
         name = stage(world, attempt)
-        world.orchestrator.terminate(attempt.workflow_instance_id, "enough")
+        world.orchestrator.terminate_workflow(attempt.workflow_instance_id, "enough")
         assert sweep(world) == [name]
 
     def test_only_the_dead_attempt_of_a_step_loses_its_branches(self, world: World) -> None:

@@ -114,6 +114,9 @@ def test_a_spark_task_has_its_lines_its_counts_and_the_line_of_a_udf_that_raised
     assert "printed beside Spark" in lines
     assert record.checks == (CheckRecord("post", "require_rows('numbers', min=2)", "3 rows"),)
     assert (record.status, record.changed) == ("COMPLETED", 1)
+    assert record.spark is not None
+    assert record.spark.rows_written == 3
+    assert record.spark.longest
 
     reason, record, lines = ended_attempt(world, do="fail in a UDF")
     assert "printed beside Spark" in lines
@@ -121,6 +124,8 @@ def test_a_spark_task_has_its_lines_its_counts_and_the_line_of_a_udf_that_raised
     assert "ValueError: bad number 0 (spark_steps.py:" in reason
     assert reason.endswith(" in bad)")
     assert [line for line in lines if "in write_numbers" in line]
+    assert record.spark is not None
+    assert record.spark.failed_tasks >= 1
     worker.signal(signal.SIGTERM)
 
 

@@ -55,7 +55,7 @@ def test_the_supervisor_shows_it_and_keeps_it_like_its_own(tmp_path: Path) -> No
         log_forwarded(Logged("perago.executor", logging.WARNING, "for the file"))
 
     line, *trace = shown.getvalue().splitlines()
-    assert "ERROR   executor     cleaning staging failed  [workflow=wf-1 task=task-1" in line
+    assert "ERROR   executor     cleaning staging failed  [task_name=clean workflow=wf-1 task=task-1" in line
     assert trace[-1] == "ValueError: broken"
     assert "ERROR executor: cleaning staging failed  [clean, execution exec-1]\n" in kept.getvalue()
     assert "    ValueError: broken\n" in kept.getvalue()

@@ -99,4 +99,5 @@ def test_of_two_workflows_with_one_view_one_fails_and_its_reason_names_commit_an
             continue
         winner = done_by(won[n], f"w{n}")
         reason = lost.tasks[-1].reason or ""
-        assert f"{winner['workspace']['ref']} changed 'data/{winner['result']['part']}'" in reason, reason
+        assert f" changed 'data/{winner['result']['part']}' (this task sees it) on branch " in reason, reason
+        assert f"(commit {winner['workspace']['ref'][:12]})" in reason, reason

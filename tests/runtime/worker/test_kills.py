@@ -21,7 +21,7 @@ from perago.protocol.steps import (
     FIRST_FENCE,
     HAND_OVER,
     INPUT,
-    ORDER,
+    PLAIN_ORDER,
     POST_CHECKS,
     PRE_CHECKS,
     PUBLISH,
@@ -48,14 +48,14 @@ def at_steps(ending: str) -> pytest.MarkDecorator:
     """Every step on the embedded servers, and on the real ones those that this ending has there."""
     real = [pytest.param("real", step.name, marks=pytest.mark.servers) for step in REAL_STEPS[ending]]
     return pytest.mark.parametrize(
-        ("world", "step"), [*(("local", step.name) for step in ORDER), *real], indirect=["world"]
+        ("world", "step"), [*(("local", step.name) for step in PLAIN_ORDER), *real], indirect=["world"]
     )
 
 
 def test_on_the_real_servers_each_step_is_met_once() -> None:
     met = [step.name for steps in REAL_STEPS.values() for step in steps]
 
-    assert sorted(met) == sorted(step.name for step in ORDER)
+    assert sorted(met) == sorted(step.name for step in PLAIN_ORDER)
 
 
 def assert_published_once(world: WorkerWorld, before: str, done: WorkflowState) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from perago.orchestrator.base import WorkflowState
-from perago.protocol.steps import BODY, CLAIM, CLEANUP, HAND_OVER, ORDER, PUBLISH, STAGE
+from perago.protocol.steps import BODY, CLAIM, CLEANUP, HAND_OVER, PLAIN_ORDER, PUBLISH, STAGE
 from tests.support.faults.observers import KillBeside
 from tests.support.tasks.forked_workflows import commits_since, done_by, start, start_worker, tables
 from tests.support.tasks.forked_workflows import step as step_of
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 TWO = (0, 1)
 REAL_STEPS = {"soft": (STAGE, HAND_OVER), "hard": (BODY, CLAIM, PUBLISH, HAND_OVER)}
 MEETINGS = [
-    *(("local", "hard", step.name) for step in ORDER),
+    *(("local", "hard", step.name) for step in PLAIN_ORDER),
     *(
         pytest.param("real", fence, step.name, marks=pytest.mark.servers)
         for fence, steps in REAL_STEPS.items()

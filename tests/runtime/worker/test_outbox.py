@@ -11,12 +11,13 @@ from perago.runtime.worker.outbox import Outbox
 from tests.support.servers.scripted_orchestrator import an_attempt
 
 
-def test_a_result_that_an_older_worker_wrote_with_more_fields_is_read(tmp_path: Path) -> None:
+def test_a_result_that_another_version_wrote_with_more_or_fewer_fields_is_read(tmp_path: Path) -> None:
     written = PendingResult("execution", an_attempt(), Outcome("COMPLETED"))
     Outbox(tmp_path).put(written)
     file = tmp_path / "outbox" / "execution.json"
     data = json.loads(file.read_text())
-    data["attempt"]["workflow_name"] = "nightly"
+    data["attempt"]["workflow_colour"] = "blue"
+    del data["attempt"]["workflow_name"]
     file.write_text(json.dumps(data))
 
     assert list(Outbox(tmp_path).unsent()) == [written]

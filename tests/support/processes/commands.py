@@ -79,9 +79,10 @@ class Shell:
         said = self.run(*arguments, "--json")
         return json.loads(said.out)
 
-    def on_a_terminal(self, *arguments: str) -> CommandResult:
-        """Run a command with a terminal of 100 columns as all of its streams."""
+    def on_a_terminal(self, *arguments: str, typed: str = "") -> CommandResult:
+        """Run a command with a terminal of 100 columns as all of its streams, on which `typed` is already typed."""
         primary, secondary = pty.openpty()
+        os.write(primary, typed.encode())
         environ = {**self.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"}
         assert starts_like_this_process(environ)
         launch = Launch("perago", arguments, environ, self.folder)

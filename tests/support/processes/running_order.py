@@ -12,6 +12,7 @@ from __future__ import annotations
 GROUPS = {
     "tests/spark/test_standalone.py": "standalone",
     "tests/spark/test_start_cluster.py": "standalone",
+    "tests/spark/test_cluster_sharing.py": "standalone",
     "tests/spark/test_start_local.py": "start",
     "tests/spark/": "sessions",
     "tests/runtime/worker/test_outages.py": "own_servers",
@@ -26,6 +27,7 @@ GROUPS = {
 # Long tests start first, so that none is left for the end: those of minutes, then a few quick ones, then those of seconds.
 LONGEST = (
     "tests/spark/test_demonstration.py::test_the_demonstration",
+    "tests/spark/test_tpch.py",
     "tests/spark/test_docs_page.py",
     "tests/spark/test_killed.py",
     "tests/spark/test_delta.py",

@@ -50,7 +50,7 @@ def main(root: str, slots: str, local: str, observer: str) -> int:
 def with_engine(plan: WorkerPlan, engine: str, fork_server: ForkServer | None) -> WorkerPlan:
     """Put the worker on Spark, or on jobs in processes; "2 reruns" means that a lost job is run again twice."""
     if engine == "spark":
-        return on_spark(plan, [])
+        return on_spark(plan)
     if fork_server is None:
         return plan
     scratch = plan.settings.root / "scratch"

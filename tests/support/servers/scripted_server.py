@@ -92,7 +92,7 @@ def _handler(server: ScriptedServer, answer: Script) -> type[BaseHTTPRequestHand
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_POST = do_PUT = _serve
+        do_GET = do_POST = do_PUT = do_DELETE = _serve
 
         def log_message(self, format: str, *args: object) -> None:
             """Do not log requests."""

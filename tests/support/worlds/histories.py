@@ -31,7 +31,7 @@ CRITICAL = frozenset(
         "drop_branch",
     }
 )
-POLICIES = ["replace", "supersede", "reuse"]
+POLICIES = ["replace", "replace-signed", "supersede", "reuse"]
 
 History = tuple[str, World, str]
 """A description, the world at the end, and the workflow's id."""

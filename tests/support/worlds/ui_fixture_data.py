@@ -17,8 +17,11 @@ import pyarrow.parquet as pq
 from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
 from perago.errors import TaskFailed
-from perago.protocol.attempt_record import AttemptRecord, CheckRecord, record_line
+from perago.protocol.attempt_record import AttemptRecord, CheckRecord, SparkFigures, StageTime, record_line
+from perago.runtime.runs.map_runs import MapFailure, MapProgress, recorded
+from perago.runtime.runs.record import MapRun, map_log
 from perago.testing.lake import put_objects
+from tests.support.worlds.map_world import MapWorld
 from tests.support.worlds.world import Made, Params, World, abandon, make_task
 
 HOSTILE_NAME = "<img src=x onerror=alert(1)>\"'&amp;/</script><script>alert(2)</script>.txt"
@@ -45,11 +48,22 @@ RECORD = AttemptRecord(
         CheckRecord("pre", "require_glob('*.csv')", "3 files"),
         CheckRecord("post", "require_rows('clean', min_count=1)", "1204 rows"),
         CheckRecord("post", "<script>alert('check')</script>", "<b>bold</b>", passed=False),
+        CheckRecord(
+            "post", "require('clean', 'ms > 0')", "3 of 1204 rows violate it", passed=False, level="warn"
+        ),
     ),
     downloaded=48_000,
     uploaded=12_345,
     changed=1,
     fence="hard",
+    spark=SparkFigures(
+        jobs=2,
+        stages=3,
+        tasks=8,
+        rows_read=5000,
+        bytes_read=100_000,
+        longest=(StageTime("<script>alert('stage')</script>", 1.5), StageTime("3 Scan csv", 1.0)),
+    ),
 )
 
 
@@ -93,6 +107,7 @@ class UiFixtureData:
     failed: str
     forked: str
     hostile: str
+    mapped: str
 
 
 def fill_for_ui(world: World) -> UiFixtureData:
@@ -108,6 +123,7 @@ def fill_for_ui(world: World) -> UiFixtureData:
         failed=fail(world),
         forked=fork(world),
         hostile=hostile(world),
+        mapped=map_run(world),
     )
 
 
@@ -201,3 +217,18 @@ def hostile(world: World) -> str:
     execution = world.head().metadata["perago.execution_id"]
     world.orchestrator.log(assignment.attempt, [record_line(RECORD).replace("0" * 16, execution)])
     return workflow_id
+
+
+def map_run(world: World) -> str:
+    """Run a map of one good row, whose record says that others failed."""
+    mapped = MapWorld(world.lake, world.repository, world.folder, make_task(name="tag", prefix="/tags"))
+    run = MapRun(
+        mapped.run, "tag", "<b>rows</b>.csv", "out.csv", 9, 1e9, str(world.folder), command=["perago", "map"]
+    )
+    reason = "no <script>alert('tune')</script>\nat line 3"
+    with recorded(world.folder, run) as recorder:
+        assert mapped.runner().run(mapped.row).done
+        failures = [MapFailure("FAILED", reason, 7, (1, 2, 3)), MapFailure("UNSETTLED", "?", 1, (4,))]
+        recorder.save(MapProgress(1, 8, failures, 3))
+        map_log(world.folder, run.id).write_text(f"tagging\n{HOSTILE_LINE}\n")
+    return run.id

@@ -200,7 +200,9 @@ class WorkerWorld:
 
     def workdirs(self, name: str = "root") -> list[str]:
         folder = self.folder / name / "workspaces"
-        return sorted(one.name for one in folder.iterdir() if one.name not in {".lock", "outbox"})
+        return sorted(
+            one.name for one in folder.iterdir() if one.name not in {".lock", "outbox", "in-flight"}
+        )
 
     def outbox(self, name: str = "root") -> list[str]:
         """Return all files of the outbox, partly written ones included."""
@@ -256,7 +258,7 @@ def _local(folder: Path) -> Iterator[WorkerWorld]:
             ),
             "",
         )
-        calls = (flow.requeue, lambda workflow: flow.terminate(workflow, "by the test"))
+        calls = (flow.requeue, lambda workflow: flow.terminate_workflow(workflow, "by the test"))
         yield WorkerWorld("local", lake, flow, "songs", folder, environ, *calls)
 
 

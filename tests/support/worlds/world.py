@@ -22,6 +22,7 @@ from perago.declare.taskdef import build_taskdef
 from perago.lake.base import Commit, Lake
 from perago.orchestrator.base import Assignment, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
+from perago.protocol.policies import POLICIES
 from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.delivery import Executor
 from perago.runtime.execution_result import ExecutionResult
@@ -57,7 +58,12 @@ def change_nothing(workspace: Path, params: Params) -> Made:
 def make_task(
     body: Body = write_result, *, name: str = "make", retries: int = 3, version: str = "1", **spec: Any
 ) -> TaskDefinition:
-    """Return a task around `body`; `spec` goes to its WorkspaceSpec (prefix /data by default)."""
+    """Return a task around `body`; `spec` goes to its WorkspaceSpec (prefix /data by default).
+
+    `on_abandoned` may be the name of any policy.
+    """
+    if (policy := POLICIES.get(spec.get("on_abandoned", ""))) is not None and not policy.replaces_unsigned:
+        spec |= {"on_abandoned": policy.on_abandoned, "unsigned": "refuse"}
 
     @task(
         name=name,

@@ -99,13 +99,14 @@ def merge_into_branch(
     message: str,
     metadata: Mapping[str, str],
     allow_empty: bool = False,
+    squash: bool = True,
 ) -> Request:
     """Merge a ref into a branch as one commit."""
     body = {
         "message": message,
         "metadata": dict(metadata),
         "allow_empty": allow_empty,
-        "squash_merge": True,
+        "squash_merge": squash,
     }
     return Request("POST", _path(repository, "refs", source, "merge", target), body=body)
 
@@ -118,9 +119,14 @@ def log_commits(
     return Request("GET", _path(repository, "refs", ref, "commits"), query)
 
 
-def diff_refs(repository: str, left: str, right: str, *, prefix: str, after: str, amount: int) -> Request:
-    """List the objects that differ between two commits."""
-    query = {"after": after, "amount": amount, "prefix": prefix, "type": "two_dot"}
+def diff_refs(
+    repository: str, left: str, right: str, *, prefix: str, after: str, amount: int, type: str = "two_dot"
+) -> Request:
+    """List the objects that differ between two commits.
+
+    With the type `three_dot`, lists what `right` has changed since the last common ancestor, and which of it conflicts.
+    """
+    query = {"after": after, "amount": amount, "prefix": prefix, "type": type}
     return Request("GET", _path(repository, "refs", left, "diff", right), query)
 
 

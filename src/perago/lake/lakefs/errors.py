@@ -7,6 +7,7 @@ class is missing.
     400 dirty branch                         BranchDirty
     400 no changes                           NothingToCommit
     412 with the fence's text                HeadMoved
+    412 with the marker's text               UnpublishedRun
     412 path already exists                  LakeConflict
     400, 412, 423, 429 and other 4xx         LakeRefused         the server decided, nothing changed
     401 insufficient permissions             LakeForbidden       the keys are known, a policy forbids the call
@@ -41,7 +42,9 @@ from perago.errors import (
     LakeUnauthenticated,
     LakeUnavailable,
     NothingToCommit,
+    UnpublishedRun,
 )
+from perago.protocol.run_steps import REFUSAL, UNPUBLISHED
 
 FENCE_MARK = "perago fence:"
 _STATUSES: dict[int, type[LakeError]] = {
@@ -57,6 +60,7 @@ _TEXTS: tuple[tuple[int, str, type[LakeError]], ...] = (
     (400, "dirty branch", BranchDirty),
     (400, "no changes", NothingToCommit),
     (412, FENCE_MARK, HeadMoved),
+    (412, UNPUBLISHED, UnpublishedRun),
     (412, "path already exists", LakeConflict),
     (401, "insufficient permissions", LakeForbidden),
 )
@@ -112,6 +116,9 @@ def translate(error: BaseException, doing: str, address: str = "") -> LakeError:
                 f"{doing}: something before lakeFS answered {status}: {' '.join(text.split())}{_ELSEWHERE}"
             )
         becomes = status_class(status, text)
+        if becomes is UnpublishedRun:
+            # The server wraps the marker's text in a stack of its script.
+            text = REFUSAL
         return becomes(
             f"{doing}: lakeFS answered {status}: {text}{_KEYS if becomes is LakeUnauthenticated else ''}"
         )

@@ -48,6 +48,7 @@ from perago.lake.lakefs.fence_probe import FenceProof
 from perago.lake.lakefs.listing import (
     Listings,
     change_page,
+    conflicting_paths,
     differing_paths,
     folder_page,
     is_dirty,
@@ -192,6 +193,10 @@ class LakeFSLake(Refs):
         """Return at most `limit` differences between the commits `left` and `right`."""
         return change_page(self._client, (repository, left, right), prefix, after, limit)
 
+    def conflicts(self, repository: str, source: str, target: str, limit: int) -> Sequence[str]:
+        """Return at most `limit` paths in which a merge of `source` into `target` would conflict."""
+        return conflicting_paths(self._client, (repository, source, target), limit)
+
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit a branch's changes and return the commit id.  Raises `NothingToCommit` if there are none."""
         doing = f"commit branch {branch!r} of repository {repository!r}"
@@ -224,7 +229,7 @@ class LakeFSLake(Refs):
         return self._gates.of(repository, self._commit_id(repository, ref), branch)
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by three-way squash merge, as one commit whose only parent is `expected_head`."""
+        """Publish by three-way merge, as one commit whose first parent is `expected_head`."""
         doing = f"merge {merge.source!r} into branch {merge.target!r} of repository {repository!r}"
         level, left = merge.level or self._source_level(repository, merge.source), merge.timeout
         if level == "soft":
@@ -235,6 +240,8 @@ class LakeFSLake(Refs):
             merge.target,
             message=merge.message,
             metadata={**merge.metadata, EXPECTED_HEAD: merge.expected_head},
+            squash=merge.squash,
+            allow_empty=merge.allow_empty,
         )
         try:
             answer = self._client.call(

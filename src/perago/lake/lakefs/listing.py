@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
+from perago.errors import LakeNotFound
 from perago.lake.base import Change, Changes, Entry, FolderPage, FolderRow
 from perago.lake.lakefs import api
 from perago.lake.lakefs.api import Json
@@ -61,6 +62,9 @@ class Listings:
     def entry(self, repository: str, ref: str, path: str) -> Entry:
         """Return the object at exactly this path, as it appears in a listing."""
         doing = f"look for {path!r} at {ref!r} of repository {repository!r}"
+        if not path:
+            # lakeFS answers 400.
+            raise LakeNotFound(f"{doing}: no object has an empty path")
         found = self._client.call(doing, api.stat_object(repository, ref, path), repeat=Repeat.ALWAYS)
         try:
             return Entry(*_row(found))
@@ -219,6 +223,20 @@ def change_page(
     found = compared(client, at, prefix, lambda _: min(limit + 1, _PAGE), after)
     rows = [_change(one) for one in islice(found, limit + 1)]
     return Changes(rows[:limit], len(rows) > limit)
+
+
+def conflicting_paths(client: LakeFSClient, at: tuple[str, str, str], limit: int) -> list[str]:
+    """Return at most `limit` paths in which a merge of the second ref into the third would conflict."""
+    repository, source, target = at
+
+    def page(behind: str) -> api.Request:
+        return api.diff_refs(
+            repository, target, source, prefix="", after=behind, amount=_PAGE, type="three_dot"
+        )
+
+    doing = f"look for conflicts between {source!r} and {target!r} of repository {repository!r}"
+    found = (one for results in client.pages(doing, page) for one in results)
+    return list(islice((str(one["path"]) for one in found if one["type"] == "conflict"), limit))
 
 
 def _folder_row(one: Json) -> FolderRow:

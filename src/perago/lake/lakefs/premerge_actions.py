@@ -19,6 +19,7 @@ import yaml
 from perago.lake.base import Entry
 from perago.lake.lakefs.fence import FENCE_PATH, FENCE_TEXT, Read, Recent
 from perago.protocol.paths import ACTIONS
+from perago.protocol.run_steps import is_run_marker
 
 _EVENT = "pre-merge"
 _MERGE_KEY = "<<"
@@ -43,14 +44,18 @@ class Gates:
     def of(self, repository: str, commit: str, branch: str) -> Sequence[str]:
         """Return the action files in a commit that may refuse a merge into `branch`.
 
-        Perago's own fence file is excluded if it is unmodified.
+        Perago's own fence file is excluded if it is unmodified, and so is the marker of a run on a run branch.
         """
         actions = self._known.get(repository, commit)
         if actions is None:
             paths = [entry.path for entry in self._entries(repository, commit, ACTIONS)]
             actions = {path: b"".join(self._read(repository, commit, path)) for path in paths}
             self._known.keep(repository, commit, actions)
-        return [path for path, text in actions.items() if not _is_fence(path, text) and is_gate(text, branch)]
+        return [
+            path
+            for path, text in actions.items()
+            if not _is_fence(path, text) and not is_run_marker(path, text, branch) and is_gate(text, branch)
+        ]
 
 
 def is_gate(text: bytes, branch: str) -> bool:

@@ -138,6 +138,7 @@ def _commit(answer: Json) -> Commit:
         message=answer["message"],
         metadata={key: value for key, value in metadata.items() if not key.startswith(_OWN_METADATA)},
         created=float(answer["creation_date"]),
+        committer=str(answer.get("committer") or ""),
     )
 
 

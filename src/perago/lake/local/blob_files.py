@@ -49,6 +49,25 @@ class Files:
                 if part.stat().st_mtime < before:
                     part.unlink()
 
+    def older_than(self, since_ns: int) -> list[tuple[str, int]]:
+        """Return the checksum and size of every object last written before a time, in nanoseconds since the epoch."""
+        found = []
+        for folder in self._objects.iterdir():
+            for file in folder.iterdir():
+                with suppress(FileNotFoundError):
+                    seen = file.stat()
+                    if seen.st_mtime_ns < since_ns:
+                        found.append((folder.name + file.name, seen.st_size))
+        return found
+
+    def remove(self, checksum: str) -> bool:
+        """Remove an object.  Returns False if it is gone already, or cannot be removed."""
+        try:
+            self.file(checksum).unlink()
+        except OSError:
+            return False
+        return True
+
     def add_file(self, upload: Upload) -> None:
         """Add a file.  On return, its bytes have been synced to disk.  `sync` does the same for its name."""
         part = self._incoming / uuid.uuid4().hex

@@ -8,8 +8,9 @@ computed here, whatever the caller claims.
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -36,8 +37,11 @@ class Objects:
         self._store = store
         self._files = files
 
-    def add(self, uploads: Sequence[Upload], progress: Progress | None) -> None:
-        """Add files.  Raises `LakeError` if a file's bytes do not match its checksum."""
+    def add(self, uploads: Sequence[Upload], progress: Progress | None) -> list[tuple[int, str]]:
+        """Add files, and return their sizes and checksums.
+
+        Raises `LakeError` if a file's bytes do not match its checksum.
+        """
         small = [upload for upload in uploads if upload.size <= MOST_IN_DATABASE]
         large = [upload for upload in uploads if upload.size > MOST_IN_DATABASE]
         for at in range(0, len(small), _BLOBS_PER_BATCH):
@@ -51,6 +55,7 @@ class Objects:
 
         _in_parallel(add_one, large)
         self._files.sync(upload.checksum for upload in large)
+        return [(upload.size, upload.checksum) for upload in uploads]
 
     def add_bytes(self, content: bytes) -> tuple[int, str]:
         """Add bytes, and return their size and checksum."""
@@ -63,6 +68,16 @@ class Objects:
                 file.flush()
                 self.add([Upload(Path(file.name), "", len(content), checksum)], None)
         return len(content), checksum
+
+    def missing(self, db: sqlite3.Connection, objects: Iterable[tuple[int, str]]) -> bool:
+        """Return whether one of these objects, given by size and checksum, is not there in this transaction."""
+        sql = "SELECT 1 FROM blobs WHERE id = ?"
+        return any(
+            db.execute(sql, (checksum,)).fetchone() is None
+            if size <= MOST_IN_DATABASE
+            else not self._files.file(checksum).exists()
+            for size, checksum in objects
+        )
 
     def copy_out(self, downloads: Sequence[tuple[Download, str]], progress: Progress | None) -> None:
         """Write objects, given by checksum, to files.  Each file appears only when it is complete."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 import builtins
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from perago.errors import LakeConflict, LakeNotFound, LakeRefused, NothingToCommit
@@ -35,7 +36,8 @@ from perago.lake.local import refs
 from perago.lake.local.blob_files import ALGORITHM, Files
 from perago.lake.local.blobs import Objects
 from perago.lake.local.fsck import problems
-from perago.lake.local.merge import check_unmoved, tree_to_merge
+from perago.lake.local.gc import Garbage, Keep, find_garbage, remove_garbage
+from perago.lake.local.merge import check_unmoved, conflicting_paths, tree_to_merge
 from perago.lake.local.store import BUSY_SECONDS, Store
 from perago.lake.local.tree_diff import change_page, differences, folder_page
 from perago.lake.local.trees import EMPTY, Value, find, scan, update
@@ -57,7 +59,7 @@ class LocalLake:
         # Absolute, because task bodies may change the working directory.
         self._folder = folder = folder.absolute()
         self._clock = clock
-        files = Files(folder)
+        self._files = files = Files(folder)
         files.drop_partial_files(before=clock() / 1e9 - _PARTIAL_FILES_STAY_SECONDS)
         self._store = Store(folder / "lake.db")
         self._objects = Objects(self._store, files)
@@ -83,8 +85,7 @@ class LocalLake:
         refs.check_repository_name(name)
         for file in files:
             refs.check_object_path(file.path)
-        self._objects.add(files, progress)
-        with self._store.write(durable=True) as db:
+        with self._write_with(lambda: self._objects.add(files, progress), durable=True) as (db, _):
             cursor = db.execute("INSERT OR IGNORE INTO repositories (name) VALUES (?)", (name,))
             if not cursor.rowcount:
                 raise LakeConflict(f"repository {name!r} exists already")
@@ -194,17 +195,15 @@ class LocalLake:
         for file in files:
             refs.check_object_path(file.path)
         wanted = self._branch(repository, branch)
-        self._objects.add(files, progress)
-        with self._store.write(durable=False) as db:
+        with self._write_with(lambda: self._objects.add(files, progress), durable=False) as (db, _):
             self._check_not_dropped(db, repository, wanted)
             refs.stage(db, wanted, {file.path: (file.size, file.checksum) for file in files})
 
     def create_object(self, repository: str, branch: str, path: str, content: bytes) -> None:
         """Write one small object to a branch without committing.  Raises `LakeConflict` if the path already exists."""
         refs.check_object_path(path)
-        value = self._objects.add_bytes(content)
         # Durable, because the caller acts on the fact that it created the object.
-        with self._store.write(durable=True) as db:
+        with self._write_with(lambda: [self._objects.add_bytes(content)], durable=True) as (db, [value]):
             found = refs.find_branch(db, repository, branch)
             staged = refs.staged_at(db, found, path)
             tree = refs.get_commit(db, found.repository, found.head).tree
@@ -227,10 +226,9 @@ class LocalLake:
     def copy(self, repository: str, branch: str, source: str, paths: Sequence[str]) -> None:
         """Copy objects from the ref `source` to the same paths on a branch, without committing."""
         wanted = self._branch(repository, branch)
-        objects = {path: self._object(repository, source, path) for path in paths}
         with self._store.write(durable=False) as db:
             self._check_not_dropped(db, repository, wanted)
-            refs.stage(db, wanted, objects)
+            refs.stage(db, wanted, {path: self._object_in(db, repository, source, path) for path in paths})
 
     def has_uncommitted_changes(self, repository: str, branch: str) -> bool:
         """Return whether a branch has uncommitted changes."""
@@ -260,6 +258,13 @@ class LocalLake:
         """Return at most `limit` changes from commit `left` to commit `right`."""
         trees = (self._tree(repository, left), self._tree(repository, right))
         return change_page(self._store.nodes(), trees, prefix, after, limit)
+
+    def conflicts(self, repository: str, source: str, target: str, limit: int) -> Sequence[str]:
+        """Return at most `limit` paths in which a merge of `source` into `target` would conflict."""
+        with self._store.read() as db:
+            key = refs.repository_key(db, repository)
+            ours, theirs = (refs.resolve(db, repository, ref)[0] for ref in (source, target))
+            return conflicting_paths(db, self._store.nodes(), key, ours, theirs)[:limit]
 
     def commit(self, repository: str, branch: str, message: str, metadata: Mapping[str, str]) -> str:
         """Commit a branch's uncommitted changes and return the id.  Raises `NothingToCommit` if there are none."""
@@ -292,13 +297,14 @@ class LocalLake:
         return ()
 
     def merge(self, repository: str, merge: Merge) -> str:
-        """Publish by three-way squash merge, as one commit whose only parent is `expected_head`."""
+        """Publish by three-way merge, as one commit whose first parent is `expected_head`."""
         with self._store.write(durable=True, timeout=merge.timeout) as db:
             source = refs.find_branch(db, repository, merge.source)
             target = refs.find_branch(db, repository, merge.target)
             check_unmoved(db, target, merge.expected_head)
-            tree = tree_to_merge(db, self._store.nodes(db), source, target)
-            content = Commit("", (target.head,), merge.message, merge.metadata)
+            tree = tree_to_merge(db, self._store.nodes(db), source, target, merge)
+            parents = (target.head,) if merge.squash else (target.head, source.head)
+            content = Commit("", parents, merge.message, merge.metadata)
             new = refs.add_commit(db, target.repository, tree, content, created_ns=self._clock())
             refs.move_branch(db, target, new)
             return new
@@ -346,6 +352,17 @@ class LocalLake:
         with self._store.read() as db:
             return problems(db, self._objects)
 
+    def find_garbage(self, *, before: float, keep: Collection[str]) -> Garbage:
+        """Return what `remove_garbage` would remove now."""
+        return find_garbage(self._store, self._files, Keep(int(before * 1e9), keep))
+
+    def remove_garbage(self, *, before: float, keep: Collection[str]) -> Garbage:
+        """Remove the commits, trees and objects that no ref leads to.  Other processes may use the lake meanwhile.
+
+        Commits made at or after `before`, in seconds since the epoch, and the commits `keep` stay, with their history.
+        """
+        return remove_garbage(self._store, self._files, Keep(int(before * 1e9), keep))
+
     def close(self) -> None:
         """Close the connections."""
         self._store.close()
@@ -359,12 +376,28 @@ class LocalLake:
 
     def _object(self, repository: str, ref: str, path: str) -> Value:
         with self._store.read() as db:
-            commit, branch = refs.resolve(db, repository, ref)
-            staged = refs.staged_at(db, branch, path) if branch else {}
-            found = staged[path] if path in staged else find(self._store.nodes(db), commit.tree, path)
+            return self._object_in(db, repository, ref, path)
+
+    def _object_in(self, db: sqlite3.Connection, repository: str, ref: str, path: str) -> Value:
+        commit, branch = refs.resolve(db, repository, ref)
+        staged = refs.staged_at(db, branch, path) if branch else {}
+        found = staged[path] if path in staged else find(self._store.nodes(db), commit.tree, path)
         if found is None:
             raise LakeNotFound(f"there is no object {path!r} at {ref!r} of repository {repository!r}")
         return found
+
+    @contextmanager
+    def _write_with(
+        self, add: Callable[[], Sequence[Value]], *, durable: bool
+    ) -> Iterator[tuple[sqlite3.Connection, Sequence[Value]]]:
+        """Add objects by `add`, which returns them, and open a write transaction in which all of them are there."""
+        while True:
+            added = add()
+            with self._store.write(durable=durable) as db:
+                # Nothing referred to them yet, so a garbage collection may have removed them in the meantime.
+                if not self._objects.missing(db, added):
+                    yield db, added
+                    return
 
     def _tree(self, repository: str, ref: str) -> str:
         with self._store.read() as db:

@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from perago.errors import LakeError, LakeUnavailable
+from perago.errors import LakeError, LakeUnavailable, storage_remedy
 from perago.lake.local.trees import Node, decode, node_id
 
 SCHEMA_VERSION = 1
@@ -86,6 +86,13 @@ class Store:
         with self.write(durable=False) as db:
             db.executemany("INSERT OR IGNORE INTO blobs (id, body) VALUES (?, ?)", blobs)
 
+    def compact(self) -> None:
+        """Give free space in the database file back to the system.  Readers continue, and writers wait."""
+        with self._connection() as db:
+            if db.execute("PRAGMA freelist_count").fetchone()[0]:
+                db.execute("VACUUM")
+                db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def close(self) -> None:
         """Close the idle connections.  The store opens new ones when it is used again."""
         self._leave_inherited()
@@ -124,7 +131,7 @@ class Store:
             finally:
                 self._give_back(free, db)
         except sqlite3.Error as error:
-            raise LakeUnavailable(f"embedded lake {self._file}: {error}") from error
+            raise LakeUnavailable(f"embedded lake {self._file}: {error}{storage_remedy(error)}") from error
 
     def _give_back(self, free: deque[_Connection], db: _Connection) -> None:
         """Return a connection to the pool, or close it if it may be inside a transaction."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 from urllib3.exceptions import (
@@ -110,6 +111,18 @@ def our_error(step: str, error: StatusError | HTTPError, address: str = "") -> O
 def was_broken(error: HTTPError) -> bool:
     """Return whether an established connection broke.  A read timeout does not count as broken."""
     return _kind(error) == _BROKEN
+
+
+def is_missing_path(error: OrchestratorError) -> bool:
+    """Return whether Conductor does not serve the path of the call, although it serves the API."""
+    cause = error.__cause__
+    return isinstance(cause, StatusError) and str(cause.field("message")).startswith(f"{_NO_SUCH_PATH} api/")
+
+
+def is_internal_error(error: OrchestratorError) -> bool:
+    """Return whether Conductor answered that it has failed (500)."""
+    cause = error.__cause__
+    return isinstance(cause, StatusError) and cause.status == HTTPStatus.INTERNAL_SERVER_ERROR
 
 
 def _kind(error: HTTPError) -> str:

@@ -35,9 +35,10 @@ from perago.errors import (
 )
 from perago.orchestrator.base import Assignment, Json, LogLine, WorkflowState, WorkflowSummary
 from perago.orchestrator.conductor import wire
+from perago.orchestrator.conductor.errors import is_internal_error
 from perago.orchestrator.conductor.http import Address, ConductorApi
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt, AttemptSnapshot
-from perago.protocol.outcome import Outcome
+from perago.protocol.outcome import Outcome, without_nul
 
 MOST_UNACKNOWLEDGED = 4096
 """Maximum number of task ids to remember, more than a worker ever has in flight.  The oldest are forgotten first."""
@@ -113,6 +114,8 @@ class ConductorOrchestrator:
         self._max_output_bytes = max_output_bytes
         self._locks = tuple(threading.Lock() for _ in range(_LOCKS))
         self._unacknowledged = Unacknowledged()
+        self._lists_by_id = False
+        """True once the server has failed to list whole workflows."""
         self._api = ConductorApi(
             Address(url, auth_key, auth_secret),
             connect_timeout=self._timeouts.connect,
@@ -288,8 +291,25 @@ class ConductorOrchestrator:
         """Return up to `count` workflows from the server's index, newest first."""
         step = "list the workflows"
         query = {"start": start, "size": count, "sort": "startTime:DESC"}
+        if not self._lists_by_id:
+            try:
+                answer = self._api.call(step, wire.Request("GET", "/workflow/search-v2", query), repeat=True)
+                return wire.read(step, answer, lambda found: [wire.summary(one) for one in found["results"]])
+            except OrchestratorUnavailable as error:
+                if not is_internal_error(error):
+                    raise
+            # Conductor 3.32.3 answers so if its index is in PostgreSQL.
+            self._lists_by_id = True
+        # `/workflow/search` has the input as Java's text of a map, which cannot be parsed.
         answer = self._api.call(step, wire.Request("GET", "/workflow/search", query), repeat=True)
-        return wire.read(step, answer, lambda found: [wire.summary(one) for one in found["results"]])
+        ids = wire.read(step, answer, lambda found: [one["workflowId"] for one in found["results"]])
+        return [self._summary(workflow_id) for workflow_id in ids]
+
+    def _summary(self, workflow_id: str) -> WorkflowSummary:
+        step = f"read the workflow {workflow_id}"
+        path = f"/workflow/{wire.segment(workflow_id)}"
+        answer = self._api.call(step, wire.Request("GET", path, {"includeTasks": "false"}), repeat=True)
+        return wire.read(step, answer, wire.summary)
 
     def retry_workflow(self, workflow_id: str) -> None:
         """Resume a failed workflow.
@@ -298,10 +318,30 @@ class ConductorOrchestrator:
         """
         step = f"resume the workflow {workflow_id}"
         # The server returns 404 for a running workflow and 409 if nothing is left to do; neither makes a useful error.
-        state = self.workflow(workflow_id)
-        if state.running or state.status == "COMPLETED":
-            raise OrchestratorRefused(f"cannot {step}: it is {state.status}")
+        self._expect(step, workflow_id, lambda state: not state.running and state.status != "COMPLETED")
         self._api.call(step, wire.Request("POST", f"/workflow/{wire.segment(workflow_id)}/retry"))
+
+    def pause_workflow(self, workflow_id: str) -> None:
+        """Schedule no more steps of a running workflow."""
+        step = f"pause the workflow {workflow_id}"
+        # The server returns 200 for a workflow that is PAUSED already, and 409 for one that has ended.
+        self._expect(step, workflow_id, lambda state: state.status == "RUNNING")
+        self._api.call(step, wire.Request("PUT", f"/workflow/{wire.segment(workflow_id)}/pause"))
+
+    def resume_workflow(self, workflow_id: str) -> None:
+        """Continue a paused workflow."""
+        step = f"resume the workflow {workflow_id}"
+        # The server returns 500 for a workflow that is not PAUSED.
+        self._expect(step, workflow_id, lambda state: state.status == "PAUSED")
+        self._api.call(step, wire.Request("PUT", f"/workflow/{wire.segment(workflow_id)}/resume"))
+
+    def terminate_workflow(self, workflow_id: str, reason: str) -> None:
+        """End a workflow with the status TERMINATED."""
+        step = f"terminate the workflow {workflow_id}"
+        # The server returns 200 for a workflow that has failed, and changes nothing.
+        self._expect(step, workflow_id, lambda state: state.running)
+        path = f"/workflow/{wire.segment(workflow_id)}"
+        self._api.call(step, wire.Request("DELETE", path, {"reason": without_nul(reason)}))
 
     def close(self) -> None:
         """Close the connections."""
@@ -321,6 +361,12 @@ class ConductorOrchestrator:
             # The first task is already ours: an error here must not lose it.  The next poll will raise the error again.
             return []
 
+    def _expect(self, step: str, workflow_id: str, fits: Callable[[WorkflowState], bool]) -> None:
+        """Raise `OrchestratorRefused` unless the workflow's state fits."""
+        state = self._workflow_without_tasks(workflow_id)
+        if not fits(state):
+            raise OrchestratorRefused(f"cannot {step}: it is {state.status}")
+
     def _task(self, attempt: Attempt) -> Any:
         step = f"read task {attempt.task_id}"
         return self._api.call(
@@ -333,18 +379,18 @@ class ConductorOrchestrator:
             stored_elsewhere = bool(found.get("externalOutputPayloadStoragePath"))
             same_output = stored_elsewhere or (found.get("outputData") or {}) == sent["outputData"]
             return found["status"] in _STORED_AS[sent["status"]] and same_output
-        if not self._workflow_runs(attempt):
+        if not self._workflow_without_tasks(attempt.workflow_instance_id).running:
             return False
         raise OrchestratorUnavailable(
             f"the result of task {attempt.task_id} reads back as {found['status']}: an update at the same moment "
             "covered it; send it again"
         )
 
-    def _workflow_runs(self, attempt: Attempt) -> bool:
-        step = f"read the workflow {attempt.workflow_instance_id}"
-        path = f"/workflow/{wire.segment(attempt.workflow_instance_id)}"
+    def _workflow_without_tasks(self, workflow_id: str) -> WorkflowState:
+        step = f"read the workflow {workflow_id}"
+        path = f"/workflow/{wire.segment(workflow_id)}"
         answer = self._api.call(step, wire.Request("GET", path, {"includeTasks": "false"}), repeat=True)
-        return wire.read(step, answer, wire.workflow).running
+        return wire.read(step, answer, wire.workflow)
 
     def _refuse_oversized(self, attempt: Attempt, output: Json) -> None:
         size = wire.json_bytes(output)

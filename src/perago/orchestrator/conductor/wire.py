@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -75,6 +74,7 @@ def assignment(task: Mapping[str, Any]) -> Assignment:
             iteration=int(task.get("iteration") or 0),
             response_timeout_seconds=float(task.get("responseTimeoutSeconds") or 0),
             scheduled_time=int(task.get("scheduledTime") or 0),
+            workflow_name=str(task.get("workflowType") or ""),
         ),
         _input(task),
     )
@@ -88,6 +88,7 @@ def snapshot(task: Mapping[str, Any]) -> AttemptSnapshot:
         task_id=task["taskId"],
         retry_count=int(task["retryCount"]),
         scheduled_time=int(task.get("scheduledTime") or 0),
+        worker_id=task.get("workerId") or "",
     )
 
 
@@ -114,15 +115,16 @@ def versions(answer: Mapping[str, Any]) -> dict[str, list[int]]:
 
 
 def summary(found: Mapping[str, Any]) -> WorkflowSummary:
-    """Parse a workflow from the server's index, where times are text and a resumed workflow still has its old end time."""
+    """Parse a workflow in a list.  A resumed workflow still has its old end time."""
     over = found["status"] not in ("RUNNING", "PAUSED")
     return WorkflowSummary(
         id=found["workflowId"],
-        name=found.get("workflowType") or "",
+        name=found.get("workflowName") or "",
         status=found["status"],
-        started=_moment(found.get("startTime")),
-        ended=_moment(found.get("endTime")) if over else None,
+        started=_seconds(found.get("startTime")),
+        ended=_seconds(found.get("endTime")) if over else None,
         reason=found.get("reasonForIncompletion"),
+        input=found.get("input") or {},
     )
 
 
@@ -205,6 +207,8 @@ def _task_state(task: Mapping[str, Any]) -> TaskState:
         started=_seconds(task.get("startTime")),
         ended=_seconds(task.get("endTime")),
         worker=task.get("workerId") or None,
+        updated=_seconds(task.get("updateTime")),
+        response_seconds=float(task.get("responseTimeoutSeconds") or 0),
         available=int(task.get("scheduledTime") or 0) / 1000 + float(task.get("callbackAfterSeconds") or 0),
         retry_limit=_retry_limit(task.get("workflowTask") or {}),
     )
@@ -213,10 +217,6 @@ def _task_state(task: Mapping[str, Any]) -> TaskState:
 def _seconds(milliseconds: int | None) -> float | None:
     """Convert a time from the server to seconds.  Returns None for 0, which the server sends if there is no time."""
     return milliseconds / 1000 if milliseconds else None
-
-
-def _moment(text: str | None) -> float | None:
-    return datetime.fromisoformat(text).timestamp() if text else None
 
 
 def _retry_limit(step: Mapping[str, Any]) -> int | None:

@@ -44,7 +44,10 @@ def tasks_for(run: Run, step: Step, env: Env) -> list[Task]:
 
 
 def retry_of(run: Run, task: Task, env: Env) -> Task:
-    """Create the retry of a failed task: a new task of the same step, available after the TaskDef's delay."""
+    """Create the retry of a failed task: a new task of the same step, available after its delay.
+
+    The delay is the TaskDef's or, if shorter, the longest one that the limits allow.
+    """
     rules = run.rules_for(task.name)
     retry = _task(run, run.step(task), env)
     retry.reference, retry.iteration = task.reference, task.iteration
@@ -54,7 +57,8 @@ def retry_of(run: Run, task: Task, env: Env) -> Task:
     retry.first_scheduled = task.first_scheduled
     # Revoking compares scheduled times, so the retry must be later than the failed task, however coarse the clock is.
     retry.scheduled = max(env.now, task.scheduled + 0.001)
-    retry.available = env.now + retry_delay(rules, task.retry_count, env.random)
+    delay, longest = retry_delay(rules, task.retry_count, env.random), env.limits.longest_delay
+    retry.available = env.now + (delay if longest is None else min(delay, longest))
     retry.input = {**task.input, **task_input(run, run.step(task), retry.id)}
     return retry
 
@@ -216,7 +220,7 @@ def _schedule_retry(run: Run, task: Task, coming: dict[str, Task], env: Env) -> 
     If no retry is allowed, an optional step becomes COMPLETED_WITH_ERRORS, and any other step raises `_RunFailed`.
     """
     step, rules = run.step(task), run.rules_for(task.name)
-    allowed = run.retries_allowed(task)
+    allowed = 0 if env.limits.no_retries or task.id == env.useless else run.retries_allowed(task)
     if is_system(task) or task.status not in {"FAILED", "TIMED_OUT"} or task.retry_count >= allowed:
         if step.optional:
             task.end("COMPLETED_WITH_ERRORS", env.now)

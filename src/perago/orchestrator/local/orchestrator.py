@@ -12,11 +12,21 @@ import random as random_numbers
 import sqlite3
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from perago.errors import OrchestratorRefused
-from perago.orchestrator.base import Assignment, Json, LogLine, WorkflowState, WorkflowSummary
+from perago.errors import OrchestratorError, OrchestratorNotFound, OrchestratorRefused, RuntimeConfigError
+from perago.orchestrator.base import (
+    NO_LIMITS,
+    Assignment,
+    Json,
+    LogLine,
+    RetryLimits,
+    WorkflowState,
+    WorkflowSummary,
+)
 from perago.orchestrator.local.decider import decide, end_run
 from perago.orchestrator.local.parse import parse_workflow
 from perago.orchestrator.local.persistence import (
@@ -46,7 +56,7 @@ from perago.orchestrator.local.resume import (
     retry_run,
     start_from,
 )
-from perago.orchestrator.local.state import Env, Run, milliseconds
+from perago.orchestrator.local.state import PAUSED, RUNNING, Env, Run, milliseconds
 from perago.orchestrator.local.step_handlers import is_system
 from perago.orchestrator.local.store import Store, dump_json
 from perago.orchestrator.local.taskdef import TaskRules, deadline, parse_taskdef
@@ -71,12 +81,16 @@ class LocalOrchestrator:
         sleep: Callable[[float], None] = time.sleep,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
         random: Callable[[], float] = random_numbers.random,
+        limits: RetryLimits = NO_LIMITS,
+        file_of: Callable[[str], Path | None] = lambda _workflow_id: None,
         read_only: bool = False,
     ) -> None:
         self._clock = clock
         self._sleep = sleep
         self._new_id = new_id
         self._random = random
+        self._limits = limits
+        self._file_of = file_of
         self._path = Path(path).resolve()
         self._store = Store(Path(path), sleep=sleep, read_only=read_only)
 
@@ -109,12 +123,27 @@ class LocalOrchestrator:
         return task_names
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
-        """Return the current state of the attempt's task."""
+        """Return the current state of the attempt's task, which may be in the file of another run below the same root."""
         self._expire_lease(attempt.task_id)
-        with self._store.reading() as connection:
-            task, _ = load_task(connection, attempt.task_id)
+        try:
+            with self._store.reading() as connection:
+                task, _ = load_task(connection, attempt.task_id)
+        except OrchestratorNotFound as missing:
+            file = self._file_of(attempt.workflow_instance_id)
+            if file is None or not file.is_file() or file.resolve() == self._path:
+                raise
+            try:
+                with closing(LocalOrchestrator(file, clock=lambda: 0.0, read_only=True)) as other:
+                    return other.current(attempt)
+            except (OrchestratorError, RuntimeConfigError):
+                raise missing from None
         return AttemptSnapshot(
-            task.status, task.run_id, task.id, task.retry_count, milliseconds(task.scheduled)
+            task.status,
+            task.run_id,
+            task.id,
+            task.retry_count,
+            milliseconds(task.scheduled),
+            task.worker_id or "",
         )
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
@@ -127,7 +156,8 @@ class LocalOrchestrator:
             if found.status != IN_PROGRESS or is_system(found):
                 return False
             run = load_run(connection, found.run_id)
-            env = self._env()
+            useless = outcome.final and self._limits.stop_if_useless
+            env = replace(self._env(), useless=attempt.task_id if useless else "")
             for task in run.tasks:
                 if task.id == attempt.task_id:
                     task.output = dict(outcome.output or {})
@@ -269,15 +299,21 @@ class LocalOrchestrator:
             replace_orphans(run, reason, self._env())
             save_run(connection, run)
 
-    def terminate(self, workflow_id: str, reason: str) -> None:
-        """End a workflow with the status TERMINATED.  Raises `OrchestratorRefused` if it is COMPLETED."""
-        with self._store.writing() as connection:
-            run = load_run(connection, workflow_id)
-            if run.status == "COMPLETED":
-                raise OrchestratorRefused(f"workflow {workflow_id} is COMPLETED and cannot be terminated")
-            if run.status != "TERMINATED":
-                end_run(run, "TERMINATED", reason, self._env())
-                save_run(connection, run)
+    def pause_workflow(self, workflow_id: str) -> None:
+        """Schedule no more steps of a running workflow: `decide` leaves a run that is not RUNNING alone."""
+        with self._changing(workflow_id, "pause", {RUNNING}) as run:
+            run.status = PAUSED
+
+    def resume_workflow(self, workflow_id: str) -> None:
+        """Continue a paused workflow.  As in Conductor, its own timeout starts again."""
+        with self._changing(workflow_id, "resume", {PAUSED}) as run:
+            run.status, run.retried_at = RUNNING, self._clock()
+            decide(run, self._env())
+
+    def terminate_workflow(self, workflow_id: str, reason: str) -> None:
+        """End a workflow with the status TERMINATED."""
+        with self._changing(workflow_id, "terminate", {RUNNING, PAUSED}) as run:
+            end_run(run, "TERMINATED", reason, self._env())
 
     # Time.
 
@@ -325,6 +361,18 @@ class LocalOrchestrator:
 
     # Internals.
 
+    @contextmanager
+    def _changing(self, workflow_id: str, verb: str, statuses: Container[str]) -> Iterator[Run]:
+        """Yield a run to change.  Raises `OrchestratorRefused` unless it has one of the statuses."""
+        self.tick()
+        with self._store.writing() as connection:
+            run = load_run(connection, workflow_id)
+            if run.status not in statuses:
+                raise OrchestratorRefused(f"cannot {verb} the workflow {workflow_id}: it is {run.status}")
+            run.changed = True
+            yield run
+            save_run(connection, run)
+
     def _take(self, name: str, worker_id: str, count: int) -> list[Assignment]:
         self.tick()
         with self._store.reading() as connection:
@@ -352,4 +400,4 @@ class LocalOrchestrator:
             save_run(connection, run)
 
     def _env(self) -> Env:
-        return Env(self._clock(), self._new_id, self._random)
+        return Env(self._clock(), self._new_id, self._random, self._limits)

@@ -172,7 +172,8 @@ def save_task(connection: sqlite3.Connection, task: Task, rules: TaskRules) -> N
 def due_runs(connection: sqlite3.Connection, now: float) -> list[str]:
     """Return the ids of the runs in which a timeout is due."""
     rows = connection.execute(
-        "SELECT run_id FROM task WHERE deadline <= :now UNION SELECT id FROM run WHERE deadline <= :now",
+        "SELECT run_id FROM task JOIN run ON run.id = run_id WHERE task.deadline <= :now AND run.status <> 'PAUSED' "
+        "UNION SELECT id FROM run WHERE deadline <= :now",
         {"now": now},
     )
     return [row[0] for row in rows]
@@ -231,10 +232,13 @@ def _parse_definition(text: str) -> Json:
 def summaries(connection: sqlite3.Connection, count: int, start: int) -> list[WorkflowSummary]:
     """Return up to `count` runs, newest first, skipping the first `start`."""
     rows = connection.execute(
-        "SELECT id, name, status, created, ended, reason FROM run ORDER BY number DESC LIMIT ? OFFSET ?",
+        "SELECT id, name, status, created, ended, reason, input FROM run ORDER BY number DESC LIMIT ? OFFSET ?",
         (count, start),
     ).fetchall()
-    return [WorkflowSummary(*row) for row in rows]
+    return [
+        WorkflowSummary(run_id, name, status, created, ended, reason, json.loads(given))
+        for run_id, name, status, created, ended, reason, given in rows
+    ]
 
 
 def log_lines(connection: sqlite3.Connection, task_id: str) -> list[LogLine]:
@@ -263,6 +267,8 @@ def _task_state(run: Run, task: Task) -> TaskState:
         started=task.started,
         ended=task.ended,
         worker=task.worker_id,
+        updated=task.updated,
+        response_seconds=run.rules_for(task.name).response_timeout_seconds,
         available=task.available,
         retry_limit=None if is_system(task) else run.retries_allowed(task),
     )

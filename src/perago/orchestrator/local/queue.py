@@ -28,7 +28,7 @@ def take(
 ) -> list[Assignment]:
     """Set up to `count` waiting tasks to IN_PROGRESS and return them."""
     rows = connection.execute(
-        "SELECT task.*, run.taskdefs FROM task JOIN run ON run.id = task.run_id "
+        "SELECT task.*, run.taskdefs, run.name AS workflow_name FROM task JOIN run ON run.id = task.run_id "
         f"WHERE {_WAITING} ORDER BY task.available, task.number LIMIT ?3",
         (name, now, count),
     ).fetchall()
@@ -43,7 +43,7 @@ def take(
         task.worker_id = worker_id
         task.poll_count += 1
         save_task(connection, task, rules)
-        taken.append(Assignment(_attempt(task, rules), task.input))
+        taken.append(Assignment(_attempt(task, rules, row["workflow_name"]), task.input))
     return taken
 
 
@@ -64,7 +64,7 @@ def _has_room(connection: sqlite3.Connection, rules: TaskRules, now: float) -> b
     return True
 
 
-def _attempt(task: Task, rules: TaskRules) -> Attempt:
+def _attempt(task: Task, rules: TaskRules, workflow_name: str) -> Attempt:
     return Attempt(
         workflow_instance_id=task.run_id,
         task_id=task.id,
@@ -75,4 +75,5 @@ def _attempt(task: Task, rules: TaskRules) -> Attempt:
         iteration=task.iteration,
         response_timeout_seconds=rules.response_timeout_seconds,
         scheduled_time=milliseconds(task.scheduled),
+        workflow_name=workflow_name,
     )

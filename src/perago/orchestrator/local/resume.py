@@ -35,7 +35,7 @@ from perago.orchestrator.local.persistence import (
     registered_taskdefs,
     save_run,
 )
-from perago.orchestrator.local.state import RUNNING, Env, Run, Task
+from perago.orchestrator.local.state import PAUSED, RUNNING, Env, Run, Task
 from perago.orchestrator.local.step_handlers import HANDLERS, is_system, reopens
 from perago.protocol.attempt import IN_PROGRESS
 from perago.protocol.suggestions import did_you_mean, listed
@@ -46,8 +46,8 @@ _UNSUCCESSFUL = frozenset({"FAILED", "FAILED_WITH_TERMINAL_ERROR", "TIMED_OUT", 
 
 def retry_run(run: Run, env: Env) -> None:
     """Resume a failed run at its failed tasks.  Raises `OrchestratorRefused` if it is running or has no such tasks."""
-    if run.status == RUNNING:
-        raise OrchestratorRefused(f"workflow {run.id} is still running")
+    if run.status in (RUNNING, PAUSED):
+        raise OrchestratorRefused(f"workflow {run.id} is still {run.status}")
     failed = _unsuccessful(run)
     if run.status == "COMPLETED" or (not failed and run.status != "TIMED_OUT"):
         raise OrchestratorRefused(f"workflow {run.id} is {run.status} and has no task to retry")

@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from perago.orchestrator.base import NO_LIMITS, RetryLimits
 from perago.orchestrator.local.taskdef import TaskRules
 from perago.protocol.attempt import TERMINAL_STATUSES
 from perago.workflow.model.definition import ITERATION_MARK, Step, WorkflowDefinition
 
 RUNNING = "RUNNING"
+PAUSED = "PAUSED"
 _SUCCESSFUL = frozenset({"IN_PROGRESS", "SCHEDULED", "COMPLETED", "COMPLETED_WITH_ERRORS", "SKIPPED"})
 
 
@@ -25,6 +27,9 @@ class Env:
     now: float
     new_id: Callable[[], str]
     random: Callable[[], float]
+    limits: RetryLimits = NO_LIMITS
+    useless: str = ""
+    """The id of a task that just failed in a way that every retry would repeat; usually empty."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from perago.errors import OrchestratorRefused, OrchestratorUnavailable, RuntimeConfigError
+from perago.errors import OrchestratorRefused, OrchestratorUnavailable, RuntimeConfigError, storage_remedy
 
 _SCHEMA_VERSION = 2
 _BUSY_SECONDS = 30.0
@@ -166,7 +166,9 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            raise OrchestratorUnavailable(f"embedded orchestrator at {self._path}: {error}") from error
+            raise OrchestratorUnavailable(
+                f"embedded orchestrator at {self._path}: {error}{storage_remedy(error)}"
+            ) from error
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:

@@ -23,8 +23,10 @@ from pydantic import BaseModel
 from perago.declare.payload import input_type
 from perago.declare.task import TaskDefinition
 from perago.declare.user_code import user_code
+from perago.declare.workspace import WorkspaceSpec
 from perago.errors import LakeNotFound, TaskInputError, TaskResultError
 from perago.lake.base import Commit, ReadableLake
+from perago.protocol.names import is_run_branch
 from perago.protocol.paths import has_nul
 from perago.protocol.policies import SUPERSEDE
 from perago.protocol.signing import encode_result
@@ -40,6 +42,8 @@ _SEND = {
     "ref_type": "'commit', or leave it out",
     "refType": "'commit', or leave it out",
 }
+ANOTHER_LAKE = "if a worker on another lake opened the run, PERAGO_RUN_STEPS gives the workers of each lake their own names"
+"""A hint for a run that is not in this lake.  Its branch and its commits have the same names in no other lake."""
 _MAX_NAMED = 5
 _KNOWN_TYPES = {"branch", "tag", "ref"}
 
@@ -60,7 +64,9 @@ def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
     violations = list(_top_level_violations(wanted, payload))
     if violations:
         raise TaskInputError("; ".join(violations))
-    if task.workspace is not None:
+    if task.run_step == "open":
+        violations = list(_workspace_violations(payload["workspace"], "workspace", ref_required=False))
+    elif task.workspace is not None:
         violations = list(_workspaces_violations(payload["workspace"]))
     raw = payload["params"]
     try:
@@ -89,8 +95,9 @@ def commit_of(lake: ReadableLake, given: Mapping[str, str], label: str = "worksp
     try:
         commit = lake.commit_at(repository, ref)
     except LakeNotFound as missing:
+        hint = f"; {ANOTHER_LAKE}" if is_run_branch(given["branch"]) else ""
         raise LakeNotFound(
-            f"input ref {ref!r} of repository {repository!r} does not exist: {missing}"
+            f"input ref {ref!r} of repository {repository!r} does not exist: {missing}{hint}"
         ) from missing
     if not commit.id.startswith(ref):
         raise TaskInputError(
@@ -146,17 +153,20 @@ def _branch_mismatches(given: Sequence[Mapping[str, str]]) -> Iterator[str]:
                 return
 
 
-def _workspace_violations(given: object, label: str) -> Iterator[str]:
+def _workspace_violations(given: object, label: str, *, ref_required: bool = True) -> Iterator[str]:
     if not isinstance(given, Mapping):
-        others = ", or a list of such objects" if label == "workspace" else ""
+        others = ", or a list of such objects" if label == "workspace" and ref_required else ""
         yield f"{label} must be an object, not {input_type(given)}; send its repository, branch and ref{others}"
         return
     type_name = "refType" if "refType" in given and "ref_type" not in given else "ref_type"
-    required = ("repository", "branch", "ref")
-    violations = list(_field_violations(required, (*required, type_name), given))
+    fields = ("repository", "branch", "ref", type_name)
+    required = fields[:3] if ref_required else fields[:2]
+    violations = list(_field_violations(required, fields, given))
     if violations:
-        yield f"{label} must have exactly repository, branch, ref and optionally ref_type; {'; '.join(violations)}"
-    for name in (*required, type_name):
+        shape = "repository, branch, ref and" if ref_required else "repository, branch and optionally ref and"
+        optionally = " optionally" if ref_required else ""
+        yield f"{label} must have exactly {shape}{optionally} ref_type; {'; '.join(violations)}"
+    for name in fields:
         value = given.get(name)
         if name not in given:
             continue
@@ -203,7 +213,14 @@ def output_of(
         log.info("reusing the result recorded by commit %s", published.ref)
         with user_code("the result model"):
             result = task.dump_result(task.parse_result(published.recorded))
-    return {"workspace": workspace_output(given, published.ref), "result": result}
+    seen = {"view": view_output(task.workspace)} if task.workspace and is_run_branch(given["branch"]) else {}
+    return {"workspace": workspace_output(given, published.ref), "result": result, **seen}
+
+
+def view_output(spec: WorkspaceSpec) -> dict[str, Any]:
+    """Return what a step of a run sees and may change, for the step that publishes the run."""
+    view = spec.view
+    return {"reads": list(view.roots), "writes": [] if spec.read_only else list(view.write_roots)}
 
 
 def check_size(result: Mapping[str, Any], most: int | None) -> None:

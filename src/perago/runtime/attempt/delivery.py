@@ -17,7 +17,7 @@ from perago.lake.base import StagingLake
 from perago.orchestrator.base import Assignment, AttemptReporter
 from perago.protocol.outcome import prepare_for_sending
 from perago.runtime.attempt.context import AttemptContext
-from perago.runtime.attempt.transaction import Transaction
+from perago.runtime.attempt.run_steps import new_transaction
 from perago.runtime.execution_result import DeliveryResult, ExecutionResult, PendingResult, pending_result_of
 from perago.runtime.internal_branches import drop_quietly
 from perago.runtime.root.state_dir import new_execution_id
@@ -82,7 +82,7 @@ class Executor:
         def hand_over(result: ExecutionResult) -> None:
             self._report(pending_result_of(execution_id, assignment, result))
 
-        return Transaction(task, assignment, execution_id, self.context).run(hand_over)
+        return new_transaction(task, assignment, execution_id, self.context).run(hand_over)
 
     def _report(self, pending: PendingResult) -> None:
         outcome = prepare_for_sending(pending.outcome, self.mask, self.reason_limit)

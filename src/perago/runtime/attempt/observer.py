@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from pydantic import BaseModel
 
@@ -18,6 +19,7 @@ from perago.declare.checks import Check, Phase, evaluate_checks
 from perago.declare.file_tree import Tree
 from perago.declare.user_code import describe_with_place, user_traceback
 from perago.errors import PeragoError
+from perago.protocol.attempt_record import SparkFigures
 from perago.protocol.changes import Changes
 from perago.protocol.outcome import Outcome, WrongInput, classify
 from perago.protocol.steps import Step
@@ -39,6 +41,7 @@ class ExecutionTrace:
     def __init__(self, mask: Callable[[str], str] = str, wrong_input: WrongInput = "failed") -> None:
         self._mask = mask
         self._wrong_input = wrong_input
+        self._folder: Path | None = None
         self.seen = Observations()
 
     @contextmanager
@@ -51,8 +54,16 @@ class ExecutionTrace:
         try:
             yield
         except Exception as error:
-            self.seen = replace(self.seen, trace=tuple(user_traceback(error, self._mask)))
+            self.seen = replace(self.seen, trace=tuple(user_traceback(error, self._shown)))
             raise
+
+    def use_workdir(self, folder: Path) -> None:
+        """Show paths below the attempt's folder, which is gone after the attempt, as paths in the workspace."""
+        self._folder = folder
+
+    def _shown(self, text: str) -> str:
+        text = self._mask(text)
+        return with_workspace_paths(text, str(self._folder)) if self._folder is not None else text
 
     def forget_trace(self) -> None:
         """Discard the user traceback because a different error ends the attempt."""
@@ -63,19 +74,39 @@ class ExecutionTrace:
         for found in evaluate_checks(phase, checks, tree, params):
             self.seen = replace(self.seen, checks=(*self.seen.checks, found))
 
-    def published(self, changes: Changes) -> None:
-        """Record how many files the publication changed and deleted."""
-        self.seen = replace(self.seen, changed=len(changes.put), deleted=len(changes.delete))
+    def published(self, changes: Changes, replaced_unsigned: str) -> None:
+        """Record how many files the publication changed and deleted, and the tag of an unsigned commit it replaced."""
+        self.seen = replace(
+            self.seen,
+            changed=len(changes.put),
+            deleted=len(changes.delete),
+            replaced_unsigned=replaced_unsigned,
+        )
 
     def outcome_of(self, error: Exception, step: Step) -> Outcome:
         """Return the outcome for an error.  If user code raised it, the reason names the line."""
         outcome = classify(error, self._wrong_input)
         if self.seen.trace:
-            return replace(outcome, reason=describe_with_place(error))
+            outcome = replace(outcome, reason=describe_with_place(error))
+        if outcome.reason and self._folder is not None:
+            outcome = replace(outcome, reason=with_workspace_paths(outcome.reason, str(self._folder)))
+        if self.seen.trace:
+            return outcome
         # The worker logs the outcome itself.  This logs the traceback of an unexpected error, once.
         level = logging.DEBUG if isinstance(error, PeragoError) else logging.ERROR
         log.log(level, "step %r failed: %s", step.name, outcome.reason, exc_info=error)
         return outcome
+
+
+def with_workspace_paths(text: str, base: str) -> str:
+    """Return the text with the paths below `base`, a folder or a URI, as paths in the workspace."""
+    folder = base.removeprefix("file://").rstrip("/")
+    if not folder:
+        return text
+    # Whole URIs first, so that no scheme is left over.
+    for start in (f"file://{folder}", f"file:{folder}", folder):
+        text = text.replace(start + "/", "").replace(start, ".")
+    return text
 
 
 def say_nothing(_text: str) -> None:
@@ -85,8 +116,11 @@ def say_nothing(_text: str) -> None:
 class Traffic:
     """Counts the bytes moved by one execution.  Thread-safe.
 
-    `down` and `up` are the lake's progress callbacks.  `note` receives the progress of a long transfer.
+    `down` and `up` are the lake's progress callbacks.  `note` receives the progress of a long transfer.  `spark` holds
+    what Spark itself read and wrote, once its work has ended.
     """
+
+    spark: SparkFigures | None = None
 
     def __init__(self, note: Note = say_nothing, clock: Callable[[], float] = time.monotonic) -> None:
         self._note = note

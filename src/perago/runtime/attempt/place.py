@@ -26,6 +26,7 @@ from perago.declare.file_tree import Tree
 from perago.declare.task import TaskDefinition
 from perago.errors import PostGuardrailViolation, RuntimeConfigError
 from perago.lake.base import StagingLake, Verification
+from perago.protocol.attempt import Attempt
 from perago.protocol.changes import Changes, FileStates
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
@@ -41,14 +42,17 @@ Read = Callable[[str], bytes]
 
 _SINK = re.compile(r"(?:.*/)?_spark_metadata/[^/]+")
 _CHECKPOINT = re.compile(r"(.*/)?offsets/\d+")
-_ICEBERG = re.compile(r"(?:.*/)?metadata/[^/]+\.metadata\.json")
+_ICEBERG = re.compile(r"(?:.*/)?metadata/[^/]+?(\.gz)?\.metadata\.json")
+_HUDI = re.compile(r"((?:.*/)?\.hoodie/).+")
 _MANIFEST = re.compile(r"(?:.*/)?_symlink_format_manifest/.+")
 _DELTA = re.compile(r"(?:.*/)?_delta_log/\d{20}\.json")
 _STREAMS = "keep sinks and checkpoints elsewhere, and write each batch with workspace.write (foreachBatch)"
+_ANOTHER_FORMAT = "write the table in another format, such as Parquet or Delta"
 _REMEDIES = {
     "the log of a streaming sink": _STREAMS,
     "a streaming checkpoint": _STREAMS,
-    "an Iceberg table": "write the table in another format, such as Parquet or Delta",
+    "an Iceberg table": _ANOTHER_FORMAT,
+    "a Hudi table": _ANOTHER_FORMAT,
     "a manifest of symbolic links": "generate it where the table is read",
     "a shallow clone": "write a copy of the rows instead",
 }
@@ -92,9 +96,20 @@ class PlaceRequest:
     traffic: Traffic
     verification: Verification
     """Collects downloads that are verified while the body runs."""
+    attempt: Attempt
 
 
-class Place(Protocol):
+class Publishable(Protocol):
+    """Something to publish: a place where a body has worked, or a run."""
+
+    def result(self, recorded: str | None) -> Result:
+        """Return the view as it is to be published.  Raises `PostGuardrailViolation` for a change outside `writes`."""
+
+    def tidy_up(self, result: Result) -> None:
+        """Remove from the result's source everything that must not be staged.  Called after the attempt fence."""
+
+
+class Place(Publishable, Protocol):
     """The workdir or staging branch where one execution's body reads its input and writes its result.
 
     The methods are called in the order in which they are defined below.
@@ -121,12 +136,6 @@ class Place(Protocol):
 
     def verify(self) -> None:
         """Wait until all input provided by `fill` is verified.  Raises `LakeError` if it is damaged."""
-
-    def result(self, recorded: str | None) -> Result:
-        """Return the view as the body left it.  Raises `PostGuardrailViolation` for a change outside `writes`."""
-
-    def tidy_up(self, result: Result) -> None:
-        """Remove from the result's source everything that must not be staged.  Called after the attempt fence."""
 
 
 OpenPlace = Callable[[PlaceRequest], Place]
@@ -230,8 +239,10 @@ def _absolute_path_file_kind(path: str, files: Container[str], read: Read, gone:
         return "the log of a streaming sink"
     if (match := _CHECKPOINT.fullmatch(path)) and (beside := f"{match[1] or ''}metadata") in files:
         return "a streaming checkpoint" if read(beside).startswith(b'{"id":') else None
-    if _ICEBERG.fullmatch(path):
-        return "an Iceberg table" if b'"format-version"' in read(path) else None
+    if match := _ICEBERG.fullmatch(path):
+        return "an Iceberg table" if match[1] or b'"format-version"' in read(path) else None
+    if (match := _HUDI.fullmatch(path)) and (beside := f"{match[1]}hoodie.properties") in files:
+        return "a Hudi table" if b"hoodie.table.name" in read(beside) else None
     if _MANIFEST.fullmatch(path):
         return "a manifest of symbolic links"
     if _DELTA.fullmatch(path) and any(gone in added for added in _delta_files(read(path))):

@@ -18,6 +18,7 @@ from perago.lake.base import ReadableLake
 from perago.orchestrator.base import AttemptReporter
 from perago.protocol.attempt import Attempt
 from perago.protocol.metadata import KEY, TASK_ID
+from perago.protocol.names import is_run_branch
 from perago.protocol.preflight import cannot_ever_publish, newest_foreign_commit, permanent_commits
 from perago.protocol.publication import TargetBranch, Workspace
 from perago.runtime.attempt.publisher import Publisher
@@ -34,13 +35,22 @@ def read_before_body(lake: ReadableLake, workspace: Workspace) -> TargetBranch |
     try:
         return read_history(lake, workspace)
     except LakeNotFound as error:
-        raise LakeNotFound(
-            f"branch {workspace.branch!r} of repository {workspace.repository!r} does not exist ({error}): correct "
-            "workspace.branch in the workflow's input, or create the branch"
-        ) from error
+        raise missing_branch(workspace.repository, workspace.branch, error) from error
     except LakeError as error:
         log.info("could not read the head before the body, skipping preflight: %s", error)
         return None
+
+
+def missing_branch(repository: str, branch: str, error: LakeNotFound) -> LakeNotFound:
+    """Return the error for an input whose branch does not exist, with its remedy."""
+    where = f"branch {branch!r} of repository {repository!r}"
+    if is_run_branch(branch):
+        return LakeNotFound(
+            f"the run branch is gone: {where} does not exist. Nothing was published. Start a new workflow ({error})"
+        )
+    return LakeNotFound(
+        f"{where} does not exist ({error}): correct workspace.branch in the workflow's input, or create the branch"
+    )
 
 
 def preflight_failure(

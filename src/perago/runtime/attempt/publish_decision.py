@@ -6,13 +6,13 @@ and staging do not depend on each other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from perago.lake.base import Merge
 from perago.protocol.changes import Changes, FileState
-from perago.protocol.publication import StagedWorkspace
+from perago.protocol.publication import Commit, StagedWorkspace
 from perago.runtime.attempt.listing import Listing
 
 
@@ -21,6 +21,8 @@ class OnBranch:
     """A staging branch that already contains the result's bytes, as uncommitted changes."""
 
     name: str
+    check_commit: Callable[[str], None] = lambda _commit: None
+    """Raises if the commit of these changes contains more than the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,9 @@ class RelocatePlan:
 
     staged: StagedWorkspace
     head: str
+    tag: str = ""
+    unsigned: Commit | None = None
+    """The head, if no task signed it.  Somebody may have made it by hand."""
 
 
 @dataclass(frozen=True, slots=True)

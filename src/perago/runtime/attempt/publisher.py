@@ -38,7 +38,7 @@ from perago.protocol.names import (
     replaced_tag_name,
 )
 from perago.protocol.outcome import LostToTwin
-from perago.protocol.policies import POLICIES, SUPERSEDE, PolicyName, declaration_text
+from perago.protocol.policies import POLICIES, REPLACE_SIGNED, SUPERSEDE, PolicyName, declaration_text
 from perago.protocol.publication import (
     Commit,
     StagedWorkspace,
@@ -48,6 +48,7 @@ from perago.protocol.publication import (
     build_workspace_publication_plan,
 )
 from perago.protocol.rebase import reusable_staging_base
+from perago.protocol.refusal import describe_unsigned
 from perago.protocol.signing import Signature, recorded_result, recorded_result_anywhere
 from perago.runtime.attempt.listing import list_view
 from perago.runtime.attempt.publish_decision import (
@@ -84,6 +85,8 @@ class Publisher:
     in_flight: bool = field(default=False, init=False)
     """True while a publish request may still land.  The claim must not be dropped during that time."""
     fence_level: FenceLevel | None = field(default=None, init=False)
+    replaced_unsigned: str = field(default="", init=False)
+    """The tag that keeps the commit that this execution replaced although no task had signed it; usually empty."""
     _head_not_read: bool = field(default=False, init=False)
     """True if the last decision was made without reading the head, relying on the lake to compare heads."""
     _restaged: dict[str, StagedWorkspace] = field(default_factory=dict, init=False)
@@ -163,7 +166,7 @@ class Publisher:
             case "restage":
                 return self._restage(plan, target, staged, result)
             case "relocate":
-                return self._plan_relocation(plan, staged)
+                return self._plan_relocation(plan, target.head, staged)
             case _:
                 assert staged is not None  # noqa: S101 - the decision table merges only changed results
                 assert level is not None  # noqa: S101 - looked up above
@@ -171,11 +174,20 @@ class Publisher:
 
     def tag_replaced_head(self, move: RelocatePlan) -> None:
         """Tag the abandoned publication that is about to be replaced, so that it can still be found."""
-        name = replaced_tag_name(self.signature.attempt, move.head)
         try:
-            self.lake.create_tag(self._repository, name, move.head, timeout=self.tries.seconds_left)
+            self.lake.create_tag(self._repository, move.tag, move.head, timeout=self.tries.seconds_left)
         except LakeConflict:
             log.info("head %s is already tagged", move.head)
+        if move.unsigned is not None:
+            log.warning(
+                "replacing commit %s, which no Perago task made: it is on branch %r of %r right after the input, so it is "
+                "taken for an abandoned publication, and kept under the tag %s; declare %s to refuse such commits",
+                describe_unsigned(move.unsigned),
+                self.signature.workspace.branch,
+                self._repository,
+                move.tag,
+                declaration_text(REPLACE_SIGNED),
+            )
 
     def execute(self, move: Move) -> Published | RetryAfter:
         """Make the one call that moves the branch.  The caller must check the attempt fence immediately before.
@@ -187,7 +199,9 @@ class Publisher:
             case MergePlan(staged, merge):
                 return self._merge(staged, merge)
             case RelocatePlan(staged, head):
-                return self._relocate(staged, head)
+                published = self._relocate(staged, head)
+                self.replaced_unsigned = move.tag if move.unsigned is not None else ""
+                return published
 
     # --- parts of a decision ---------------------------------------------------------------------------------
 
@@ -269,14 +283,15 @@ class Publisher:
         return self.reuse(target)
 
     def _plan_relocation(
-        self, plan: WorkspacePublicationPlan, staged: StagedWorkspace | None
+        self, plan: WorkspacePublicationPlan, head: Commit, staged: StagedWorkspace | None
     ) -> RelocatePlan:
         ref = self.signature.workspace.ref
         if self.staging.mode == "hard":
             raise PublishFenceError("PERAGO_FENCE=hard does not allow replacing a head by moving the branch")
         self.fence_level = self.staging.relocation_level
         source = staged or StagedWorkspace(self._repository, self.staging.branch_at_input(), ref)
-        return RelocatePlan(source, plan.expected_head)
+        tag = replaced_tag_name(self.signature.attempt, head.id)
+        return RelocatePlan(source, head.id, tag, head if plan.state == "unsigned-child" else None)
 
     # --- the two calls that move a branch, and their outcomes ------------------------------------------------
 

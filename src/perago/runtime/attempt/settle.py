@@ -19,7 +19,8 @@ from perago.errors import LakeError, LakeUnavailable, PublishFenceError, Publish
 from perago.lake.base import PublishingLake
 from perago.protocol.metadata import EXECUTION_ID, FENCE
 from perago.protocol.outcome import LostToTwin
-from perago.protocol.publication import MAX_RANGE, Commit, StagedWorkspace, made_by, remedy
+from perago.protocol.publication import MAX_RANGE, Commit, StagedWorkspace
+from perago.protocol.refusal import FROM_CURRENT_HEAD, Refusal, made_by, moved_by
 from perago.protocol.signing import Signature, is_by_attempt, is_publication_of
 from perago.runtime.attempt.target_branch import Views
 
@@ -81,10 +82,13 @@ class PublishSettlement:
         if any(is_by_attempt(commit, attempt) for commit in advance):
             return LostToTwin(f"another execution of task {attempt.task_id} has published: {cause}")
         tried = f" after {tries} tries" if tries > 1 else ""
-        head = f" The head is {advance[0].id} ({made_by(advance[0])})." if advance else ""
+        what = f"branch {workspace.branch!r} of {workspace.repository!r} was not moved{tried}: {cause}."
+        if not advance:
+            return PublishFenceError(Refusal(what, FROM_CURRENT_HEAD, f"input ref {workspace.ref}.").text())
+        moved = moved_by(attempt, workspace, advance)
+        refs = f"Input ref {workspace.ref}. The head is {advance[0].id} ({made_by(advance[0])})."
         return PublishFenceError(
-            f"branch {workspace.branch!r} of {workspace.repository!r} was not moved{tried}: {cause}. Input ref "
-            f"{workspace.ref}.{head} {remedy(attempt, workspace, advance)}"
+            Refusal(moved.cause, moved.next_step, f"{moved.details}{what} {refs}").text()
         )
 
     def check_parent(self, published: str, expected_head: str) -> None:

@@ -46,7 +46,7 @@ class Staging:
 
     def new_branch(self, base: str) -> str:
         """Create a staging branch for this execution at `base`.  The branch is dropped however the execution ends."""
-        name = self._name(base)
+        name = self.name_on(base)
         self.cleanup.callback(drop_quietly, self.lake, self._repository, name)
         self.lake.create_branch(self._repository, name, base)
         self._created.add(name)
@@ -58,7 +58,7 @@ class Staging:
         If the body worked on a branch, returns that branch, which has no commits yet.  Otherwise creates a new branch.
         """
         ref = self.signature.workspace.ref
-        return name if (name := self._name(ref)) in self._created else self.new_branch(ref)
+        return name if (name := self.name_on(ref)) in self._created else self.new_branch(ref)
 
     def stage(self, result: Result) -> StagedWorkspace | None:
         """Commit the result on a branch at the input commit.
@@ -74,9 +74,11 @@ class Staging:
         branch = result.source.name
         if result.changes:
             try:
-                return self._commit(branch, base)
+                staged = self._commit(branch, base)
             except NothingToCommit:
-                pass  # the checksums were inconclusive; the lake compared the bytes
+                return None  # the checksums were inconclusive; the lake compared the bytes
+            result.source.check_commit(staged.commit)
+            return staged
         return None
 
     def stage_on(self, base: str, changes: Changes, result: Result, held_by: str = "") -> StagedWorkspace:
@@ -120,7 +122,8 @@ class Staging:
         """Return the fence level for merging this commit."""
         return "soft" if self.mode == "soft" else self.lake.fence_level(self._repository, ref)
 
-    def _name(self, base: str) -> str:
+    def name_on(self, base: str) -> str:
+        """Return the name of this execution's staging branch at `base`."""
         on = None if base == self.signature.workspace.ref else base
         return staging_branch_name(self.signature.attempt, self.signature.execution_id, on=on)
 

@@ -27,11 +27,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from perago.declare.checks import Check, needs_path
+from perago.declare.checks import Check, is_user_code
 from perago.declare.task import TaskDefinition
 from perago.declare.user_code import user_code
 from perago.declare.workspace import WorkspaceSpec
-from perago.errors import PublishFenceError
+from perago.errors import LakeNotFound, PublishFenceError
 from perago.lake.base import Verification
 from perago.orchestrator.base import Assignment
 from perago.protocol import steps
@@ -39,6 +39,7 @@ from perago.protocol.attempt import Attempt, assert_current_attempt_snapshot
 from perago.protocol.names import InternalBranch, staging_branch_name
 from perago.protocol.outcome import LostToTwin, Outcome, completed
 from perago.protocol.publication import StagedWorkspace, TargetBranch
+from perago.protocol.refusal import BODY_NOT_RUN, USELESS, with_note
 from perago.protocol.signing import Signature, input_digest
 from perago.protocol.steps import NOT_BEGUN, Step
 from perago.protocol.worker_faults import worker_fault
@@ -46,7 +47,7 @@ from perago.runtime.attempt.context import AttemptContext, cancel_or_wait
 from perago.runtime.attempt.contract import Input, check_size, output_of, read_input, to_record
 from perago.runtime.attempt.listing import with_missing_files_hint
 from perago.runtime.attempt.observer import ExecutionTrace, Traffic
-from perago.runtime.attempt.place import Place, PlaceRequest
+from perago.runtime.attempt.place import Place, PlaceRequest, Publishable
 from perago.runtime.attempt.preflight import preflight_failure, read_before_body
 from perago.runtime.attempt.publish_decision import Move, Published, RelocatePlan, Result, RetryAfter
 from perago.runtime.attempt.publish_retry import PublishRetry
@@ -54,7 +55,7 @@ from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.revoke import ask_for_current
 from perago.runtime.attempt.staging import Staging
 from perago.runtime.attempt.workdir import Workdir
-from perago.runtime.attempt.workspace_join import Start, start_of
+from perago.runtime.attempt.workspace_join import start_of
 from perago.runtime.execution_result import Claim, ExecutionResult
 
 log = logging.getLogger("perago.transaction")
@@ -114,7 +115,15 @@ class Transaction:
                 task.workspace.view,
                 read_branch_first=read_branch_first,
             )
-        publisher = self._new_publisher(given, start, cleanup)
+        digest = input_digest(
+            task_name=task.name,
+            version=task.version,
+            params=given.raw_params,
+            input_ref=start.workspace.ref,
+            view=start.workspace.view,
+        )
+        signature = Signature(self._attempt, self._execution_id, start.workspace, digest)
+        publisher = self._new_publisher(signature, cleanup, start.at_head, rebases=task.workspace.rebases)
         target = None
         if not task.workspace.read_only:
             with self._in(steps.REVOKE):
@@ -123,7 +132,7 @@ class Transaction:
                 if (reused := self._reuse(publisher, target)) is not None:
                     return output_of(task, start.given, reused, {})
         place = self._fill_place(publisher, cleanup, target)
-        with self._verifying(place), place.at_work():
+        with self._verifying(place), self._at_work(place):
             result = self._checked_body(given, place, task.workspace)
         if task.workspace.read_only:
             return output_of(task, start.given, Published(start.workspace.ref), result)
@@ -179,9 +188,7 @@ class Transaction:
                 # Reporting FAILED must not end a twin that is publishing or has kept A.
                 publisher.claim()
                 self._fence()
-            raise PublishFenceError(
-                f"the body was not run, since no later head could let it publish: {reason}"
-            )
+            raise PublishFenceError(with_note(reason, BODY_NOT_RUN), final=True)
 
     def _open_place(self, publisher: Publisher, cleanup: ExitStack) -> Place:
         context, workspace = self._context, publisher.signature.workspace
@@ -189,6 +196,7 @@ class Transaction:
             context.workspace_root, self._attempt, self._execution_id, now=context.clock()
         )
         cleanup.callback(_drop_workdir, workdir)
+        self._trace.use_workdir(workdir.path)
         branch = staging_branch_name(self._attempt, self._execution_id)
         # If the attempt ends without waiting, verification is stopped before the workdir is removed.
         verification = cleanup.enter_context(Verification())
@@ -201,8 +209,17 @@ class Transaction:
             branch,
             self._traffic,
             verification,
+            self._attempt,
         )
         return context.open_place(request)
+
+    @contextmanager
+    def _at_work(self, place: Place) -> Iterator[None]:
+        """Run checks and body in this block.  For a Spark task, the wait for the session is a step of its own."""
+        with ExitStack() as opened:
+            with self._in(steps.SESSION) if self._task.kind == "spark" else nullcontext():
+                opened.enter_context(place.at_work())
+            yield
 
     @contextmanager
     def _verifying(self, place: Place) -> Iterator[None]:
@@ -244,7 +261,7 @@ class Transaction:
         """
         with (
             self._trace.capturing_user_errors(),
-            self._context.preserving_process_state() if any(map(needs_path, checks)) else nullcontext(),
+            self._context.preserving_process_state() if any(map(is_user_code, checks)) else nullcontext(),
         ):
             yield
 
@@ -261,7 +278,7 @@ class Transaction:
             check_size(result, self._context.max_result_bytes)
             return result
 
-    def _publish(self, publisher: Publisher, place: Place, result: Mapping[str, Any]) -> Published:
+    def _publish(self, publisher: Publisher, place: Publishable, result: Mapping[str, Any]) -> Published:
         with self._in(steps.CHANGES):
             outcome = place.result(to_record(result) if publisher.records_results else None)
         with self._in(steps.FIRST_FENCE):
@@ -272,9 +289,12 @@ class Transaction:
         with self._in(steps.CLAIM):
             claimed.result()
         with self._in(steps.PUBLISH):
-            published = self._publish_staged(publisher, staged, outcome)
+            try:
+                published = self._publish_staged(publisher, staged, outcome)
+            except PublishFenceError as refused:
+                raise self._judged(publisher, refused) from refused.__cause__
         if published.recorded is None:
-            self._trace.published(outcome.changes)
+            self._trace.published(outcome.changes, publisher.replaced_unsigned)
         return published
 
     def _publish_staged(
@@ -294,6 +314,16 @@ class Transaction:
             # Check before restaging: a stale attempt would recreate the branch that was dropped to revoke it.
             self._fence()
 
+    def _judged(self, publisher: Publisher, refused: PublishFenceError) -> PublishFenceError:
+        """Return the refusal, saying that retrying is useless if no later head could let this input publish."""
+        try:
+            target = read_before_body(self._context.lake, publisher.signature.workspace)
+        except LakeNotFound:
+            return refused
+        if preflight_failure(publisher, target, self._context.orchestrator) is None:
+            return refused
+        return PublishFenceError(with_note(str(refused), USELESS), final=True)
+
     def _move(self, publisher: Publisher, move: Move) -> Published | RetryAfter:
         """Move the branch.
 
@@ -311,7 +341,7 @@ class Transaction:
         return published
 
     def _stage(
-        self, publisher: Publisher, place: Place, outcome: Result, claimed: Future[None]
+        self, publisher: Publisher, place: Publishable, outcome: Result, claimed: Future[None]
     ) -> StagedWorkspace | None:
         """Stage the result while the claim is being created.
 
@@ -329,20 +359,20 @@ class Transaction:
         ask = partial(self._context.orchestrator.current, self._attempt)
         assert_current_attempt_snapshot(self._attempt, self._context.retry_query(ask))
 
-    def _new_publisher(self, given: Input, start: Start, cleanup: ExitStack) -> Publisher:
-        task, workspace = self._task, start.workspace
+    def _new_publisher(
+        self,
+        signature: Signature,
+        cleanup: ExitStack,
+        at_head: TargetBranch | None = None,
+        *,
+        rebases: bool = False,
+    ) -> Publisher:
+        task = self._task
         assert task.workspace is not None  # noqa: S101 - only called for tasks with a workspace
         budget = task.controls.publish_budget
-        digest = input_digest(
-            task_name=task.name,
-            version=task.version,
-            params=given.raw_params,
-            input_ref=workspace.ref,
-            view=workspace.view,
-        )
         staging = Staging(
             self._context.lake,
-            Signature(self._attempt, self._execution_id, workspace, digest),
+            signature,
             cleanup,
             self._context.fence,
             self._context.overlap,
@@ -351,12 +381,7 @@ class Transaction:
         merge_timeout = budget.lakefs_merge_timeout_seconds if budget else DEFAULT_MERGE_TIMEOUT
         tries = PublishRetry(merge_timeout, self._context.timing)
         self._publisher = Publisher(
-            self._context.lake,
-            staging,
-            task.workspace.on_abandoned,
-            tries,
-            task.workspace.rebases,
-            start.at_head,
+            self._context.lake, staging, task.workspace.policy.name, tries, rebases, at_head
         )
         return self._publisher
 
@@ -367,7 +392,7 @@ class Transaction:
             claim = Claim(publisher.signature.workspace.repository, publisher.claimed)
         level = publisher.fence_level if publisher is not None else None
         step, seconds = self._step.name, dict(self._seconds)
-        moved, seen = self._traffic.moved, self._trace.seen
+        moved, seen = self._traffic.moved, replace(self._trace.seen, spark=self._traffic.spark)
         tries = publisher.tries.count if publisher is not None else 0
         view = (
             publisher.signature.workspace.view.roots if publisher is not None and publisher.rebases else None

@@ -32,6 +32,7 @@ from perago.runtime.doctor.server_checks import (
     check_conductor,
     check_fence,
     check_lakefs,
+    check_marker,
     check_permissions,
     check_repository,
     check_taskdefs,
@@ -122,6 +123,7 @@ def _repository(
     if remote:
         yield check_actions(result)
     yield check_fence(lake, wanted.repository, wanted.branch, head, servers.settings.fence)
+    yield from check_marker(lake, wanted.repository, wanted.branch, head)
 
 
 def _conductor(servers: ProbedServers, wanted: DoctorRequest) -> Iterator[Finding]:

@@ -15,9 +15,10 @@ from perago.errors import LakeError, LakeForbidden, LakeUnauthenticated, Orchest
 from perago.lake.base import ReadableLake
 from perago.orchestrator.base import Orchestrator
 from perago.protocol.policies import REPLACE, declaration_text
+from perago.protocol.run_steps import MARKER_PATH
 from perago.runtime.doctor.finding import Finding, Level
 from perago.runtime.doctor.permission_probe import DROPPED, ProbedOperation, ProbeResult, failures
-from perago.runtime.lake_lookup import suggesting_existing_names
+from perago.runtime.lake_lookup import has_marker, suggesting_existing_names
 from perago.runtime.registration import TaskDefChange, plan_changes
 from perago.settings import FenceMode, TransferMode
 
@@ -91,6 +92,22 @@ def check_fence(lake: ReadableLake, repository: str, branch: str, head: str, mod
         return Finding(part, "fail", says, _remedy(why, repository, branch))
     says = f"soft: of two publications at the same moment both may land; its head {_cause(why)}"
     return Finding(part, "warn", says, _remedy(why, repository, branch))
+
+
+def check_marker(lake: ReadableLake, repository: str, branch: str, head: str) -> Iterator[Finding]:
+    """Report the marker of a run on an ordinary branch, which keeps every publication from it."""
+    try:
+        if not has_marker(lake, repository, head):
+            return
+    except LakeError:
+        return
+    yield Finding(
+        f"marker on {repository}/{branch}",
+        "fail",
+        f"its head has {MARKER_PATH}, the marker of a run that is not published, so no merge into it succeeds: somebody has "
+        "moved the branch to a commit of a run, or picked one",
+        f"run `perago branch {repository} {branch} --remove-marker`",
+    )
 
 
 def _cause(why: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from perago.errors import RuntimeConfigError
 from perago.lakectl_config import DEFAULT_FILE, FILE_SETTING
 from perago.runtime.doctor.finding import Finding
-from perago.runtime.observe.sanitize import MASK
+from perago.runtime.observe.sanitize import LONGEST_UNMASKED, MASK, short_secrets
 from perago.settings import (
     CONDUCTOR_KEYS,
     LAKEFS_NAMES,
@@ -52,6 +52,9 @@ SHOWN: dict[str, Callable[[Settings], object]] = {
     "PERAGO_SPARK_MASTER": lambda s: s.spark_master,
     "PERAGO_SPARK_CONF": lambda s: s.spark_conf or None,
     "PERAGO_SPARK_SESSION": lambda s: s.spark_session,
+    "PERAGO_SPARK_EVENT_LOG": lambda s: s.spark_event_log,
+    "PERAGO_SPARK_UI": lambda s: int(s.spark_ui),
+    "PERAGO_SPARK_IDLE": lambda s: f"{s.spark_idle:g}s",
     LAKEFS_NAMES[0]: lambda s: s.lakefs and shown_address(s.lakefs.endpoint),
     LAKEFS_NAMES[1]: lambda s: s.lakefs and s.lakefs.access_key_id,
     LAKEFS_NAMES[2]: lambda s: s.lakefs and MASK,
@@ -104,6 +107,16 @@ def read_settings(
     asked = {name: value for name, value in kept.items() if name == SERVERS}
     servers = load_settings(asked, remote=remote).servers
     settings = replace(load_settings(kept, root=root, remote=with_file), servers=servers)
+    invalid += [
+        Finding(
+            PART,
+            "warn",
+            f"the secret in {name} is not masked in logs: it has at most {LONGEST_UNMASKED} characters, which occur in "
+            "most lines by chance",
+            "use a longer secret",
+        )
+        for name in short_secrets(settings)
+    ]
     options = {"PERAGO_ROOT": "--root"} if root is not None else {}
     if remote is not None:
         options[SERVERS] = "--remote" if remote else "--local"

@@ -18,7 +18,7 @@ from typing import Protocol
 from perago.backend import Backend
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Lake
-from perago.runtime.maps.plan import MapPlan, map_log
+from perago.runtime.maps.plan import MapPlan
 from perago.runtime.maps.record import MapRecord
 from perago.runtime.maps.rows import Row, RowOutcome, unsettled
 from perago.runtime.maps.run_file import MapRunFile, digest_of, new_run_id
@@ -124,8 +124,8 @@ class MapRequest:
     where: Backend
     retries: int | None = None
     max_result_bytes: int | None = None
-    log_here: bool = False
-    """True if executors run on this machine, so that bodies can print to a file below the root."""
+    log: Callable[[str], Path] | None = None
+    """Returns a run's file for what bodies print, if executors run on this machine; else None."""
 
     def fresh(self, address: str, now: float) -> MapRunFile:
         """Return the content of the run file for a new run.  `address` is the lake's address."""
@@ -152,5 +152,5 @@ class MapRequest:
             lake=self.where,
             retries=declared if self.retries is None else self.retries,
             max_result_bytes=self.max_result_bytes,
-            log=map_log(self.where.settings.root, run_file.run) if self.log_here else None,
+            log=self.log(run_file.run) if self.log is not None else None,
         )

@@ -44,13 +44,6 @@ class MapPlan:
     """The file for the output of bodies on the command's machine; None if the engine collects their output."""
 
 
-def map_log(root: Path, run: str) -> Path:
-    """Return the file for the output of bodies on this machine, and create its folder if necessary."""
-    folder = root / "maps"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder / f"{run}.log"
-
-
 COLUMNS = (
     "row",
     "repository",

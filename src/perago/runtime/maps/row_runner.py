@@ -36,7 +36,7 @@ from perago.errors import (
     TaskInputError,
 )
 from perago.lake.base import Lake
-from perago.orchestrator.base import Assignment
+from perago.orchestrator.base import Assignment, WorkflowState
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome, WrongInput, classify, describe, prepare_for_sending
 from perago.runtime.attempt.context import AttemptContext, ask_until_answered
@@ -99,6 +99,10 @@ class RowOrchestrator:
             attempt.scheduled_time,
         )
 
+    def workflow(self, workflow_id: str) -> WorkflowState:
+        """Raise `OrchestratorNotFound`, because a map runs no workflow."""
+        raise OrchestratorNotFound(f"a map runs no workflow {workflow_id}")
+
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
         """Record the outcome, waiting while the lake is unavailable.
 
@@ -139,6 +143,10 @@ class MapRows:
         return AttemptSnapshot(
             IN_PROGRESS if current else OVER_STATUS, run, attempt.task_id, attempt.retry_count, 0
         )
+
+    def workflow(self, workflow_id: str) -> WorkflowState:
+        """Raise `OrchestratorNotFound`, because a map runs no workflow."""
+        raise OrchestratorNotFound(f"a map runs no workflow {workflow_id}")
 
 
 @contextmanager

@@ -79,7 +79,9 @@ def locked_run_file(outcomes: Path, fresh: MapRunFile, *, resume: bool) -> Itera
     try:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise RuntimeConfigError(f"{path} cannot be written: {error.strerror}") from error
+        raise RuntimeConfigError(
+            f"{path} cannot be written: {error.strerror}; name a folder that is there and that you may write to with -o"
+        ) from error
     try:
         _lock(file, path)
         yield _read(file, path, fresh) if resume else _write(file, fresh)

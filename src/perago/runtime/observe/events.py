@@ -98,8 +98,12 @@ def _count_result(metrics: NoMetrics, task: str, result: ExecutionResult) -> Non
     metrics.steps_took(task, result.seconds)
     moved = result.moved
     metrics.bytes_moved(task, downloaded=moved.downloaded, uploaded=moved.uploaded, saved=moved.saved)
+    if result.seen.spark is not None:
+        metrics.spark_worked(task, result.seen.spark)
     if result.tries:
         metrics.tried_to_publish(task, result.tries)
+    if result.seen.replaced_unsigned:
+        metrics.replaced_unsigned(task)
     if result.fence_level is not None:
         metrics.published(task, result.fence_level)
     if not result.outcome.send:

@@ -108,8 +108,10 @@ def handlers_on_the_way(record: logging.LogRecord) -> Iterator[logging.Handler]:
 
 
 def attempt_fields(attempt: Attempt, execution_id: str) -> dict[str, str | int]:
-    """Return the fields that every log line of an attempt carries."""
+    """Return the fields that every log line of an attempt carries.  The workflow's name is left out if unknown."""
     return {
+        **({"workflow_name": attempt.workflow_name} if attempt.workflow_name else {}),
+        "task_name": attempt.task_name,
         "workflow": attempt.workflow_instance_id,
         "task": attempt.task_id,
         "reference": attempt.reference_task_name,
@@ -140,7 +142,7 @@ def attempt_logs(attempt: Attempt, execution_id: str, *, everywhere: bool = Fals
 
 
 class TextFormatter(logging.Formatter):
-    """Formats a human-readable line: time, level, logger, message, and the attempt at the end."""
+    """Formats a human-readable line: local date and time, level, logger, message, and the attempt at the end."""
 
     def __init__(self, mask: Masker) -> None:
         super().__init__()
@@ -148,7 +150,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the record as text. A traceback follows on separate lines."""
-        when = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
+        when = datetime.fromtimestamp(record.created).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         who = record.name.removeprefix("perago.")
         text = f"{when} {record.levelname:<7} {who:<12} {record.getMessage()}"
         fields = fields_of_record(record)

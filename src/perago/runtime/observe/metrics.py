@@ -4,9 +4,14 @@
     perago.attempts               counter            task, outcome (ENDINGS)
     perago.publications           counter            task, fence (hard, soft)
     perago.publish.tries          counter            task
+    perago.replaced.unsigned      counter            task
     perago.step.duration          histogram   s      task, step
     perago.bytes.moved            counter     By     task, direction (download, upload)
     perago.bytes.saved            counter     By     task
+    perago.spark.bytes            counter     By     task, kind (SPARK_BYTES)
+    perago.spark.rows             counter            task, kind (read, written)
+    perago.spark.failed.tasks     counter            task
+    perago.spark.peak.memory      histogram   By     task
     perago.lease.failures         counter            task
     perago.send.failures          counter            task
     perago.outbox.failures        counter            task
@@ -28,6 +33,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from perago.errors import RuntimeConfigError
+from perago.protocol.attempt_record import SparkFigures
 from perago.protocol.outcome import Outcome
 from perago.runtime.observe.health import PARTS, HealthState
 
@@ -53,6 +59,17 @@ OTLP_PROTOCOLS = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PRO
 LAST_SEND_MILLISECONDS = 2000
 # These range from a warm read-only step to a long Spark body.
 STEP_BUCKETS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3600)
+
+SPARK_BYTES = {
+    "read": "bytes_read",
+    "written": "bytes_written",
+    "shuffle_read": "shuffle_read",
+    "shuffle_written": "shuffle_written",
+    "spilled": "spilled",
+}
+"""The kinds of bytes in `perago.spark.bytes`, with the field of `SparkFigures` that each one counts."""
+MEMORY_BUCKETS = tuple(2**28 * 2**power for power in range(10))
+"""From 256 MiB to 128 GiB."""
 
 
 def ending_of(outcome: Outcome, *, accepted: bool, refused: bool = False) -> Ending:
@@ -84,11 +101,17 @@ class NoMetrics:
     def tried_to_publish(self, task: str, count: int) -> None:
         """Count the calls that an attempt made to move its branch."""
 
+    def replaced_unsigned(self, task: str) -> None:
+        """Count a replaced commit that no task had signed."""
+
     def steps_took(self, task: str, seconds: Mapping[str, float]) -> None:
         """Record the duration of each step of an attempt."""
 
     def bytes_moved(self, task: str, *, downloaded: int = 0, uploaded: int = 0, saved: int = 0) -> None:
         """Count the bytes that an attempt moved, and those it did not need to move."""
+
+    def spark_worked(self, task: str, figures: SparkFigures) -> None:
+        """Count the work that Spark did for an attempt."""
 
     def lease_failed(self, task: str) -> None:
         """Count a lease that could not be extended."""
@@ -118,6 +141,9 @@ class OtelMetrics(NoMetrics):
         self._attempts = meter.create_counter("perago.attempts", description="attempts by outcome")
         self._publications = meter.create_counter("perago.publications", description="publications by fence")
         self._tries = meter.create_counter("perago.publish.tries", description="calls to move a branch")
+        self._replaced = meter.create_counter(
+            "perago.replaced.unsigned", description="replaced commits that no task had signed"
+        )
         self._steps = meter.create_histogram(
             "perago.step.duration",
             unit="s",
@@ -127,6 +153,21 @@ class OtelMetrics(NoMetrics):
         self._moved = meter.create_counter("perago.bytes.moved", unit="By", description="bytes moved")
         self._saved = meter.create_counter(
             "perago.bytes.saved", unit="By", description="bytes that did not need to be moved"
+        )
+        self._spark_bytes = meter.create_counter(
+            "perago.spark.bytes", unit="By", description="bytes that Spark read, wrote, shuffled and spilled"
+        )
+        self._spark_rows = meter.create_counter(
+            "perago.spark.rows", description="rows that Spark read and wrote"
+        )
+        self._spark_failed = meter.create_counter(
+            "perago.spark.failed.tasks", description="failed tasks of Spark's stages"
+        )
+        self._spark_memory = meter.create_histogram(
+            "perago.spark.peak.memory",
+            unit="By",
+            description="largest memory of one executor's JVM in an attempt",
+            explicit_bucket_boundaries_advisory=MEMORY_BUCKETS,
         )
         self._leases = meter.create_counter("perago.lease.failures", description="leases not extended")
         self._sends = meter.create_counter(
@@ -153,6 +194,10 @@ class OtelMetrics(NoMetrics):
         """Count the calls that an attempt made to move its branch."""
         self._tries.add(count, {"task": task})
 
+    def replaced_unsigned(self, task: str) -> None:
+        """Count a replaced commit that no task had signed."""
+        self._replaced.add(1, {"task": task})
+
     def steps_took(self, task: str, seconds: Mapping[str, float]) -> None:
         """Record the duration of each step of an attempt."""
         for step, took in seconds.items():
@@ -163,6 +208,16 @@ class OtelMetrics(NoMetrics):
         self._moved.add(downloaded, {"task": task, "direction": "download"})
         self._moved.add(uploaded, {"task": task, "direction": "upload"})
         self._saved.add(saved, {"task": task})
+
+    def spark_worked(self, task: str, figures: SparkFigures) -> None:
+        """Count the work that Spark did for an attempt."""
+        for kind, field in SPARK_BYTES.items():
+            self._spark_bytes.add(getattr(figures, field), {"task": task, "kind": kind})
+        self._spark_rows.add(figures.rows_read, {"task": task, "kind": "read"})
+        self._spark_rows.add(figures.rows_written, {"task": task, "kind": "written"})
+        self._spark_failed.add(figures.failed_tasks, {"task": task})
+        if figures.peak_memory:
+            self._spark_memory.record(figures.peak_memory, {"task": task})
 
     def lease_failed(self, task: str) -> None:
         """Count a lease that could not be extended."""

@@ -3,7 +3,8 @@ r"""Masks secrets in text that leaves the worker, and makes untrusted text safe 
 Log lines, failure reasons and printed output go through a `Masker`; results are data and do not.  The masker knows each
 secret from the settings, both as is and in the forms in which libraries and servers usually show it.  It also recognizes the
 signature of a presigned URL, without which the URL is useless, by its parameter name.  It does not recognize a secret that
-is split by a line break, or encoded as part of something longer.
+is split by a line break, or encoded as part of something longer.  A secret of up to three characters is not masked: it
+occurs by chance in most lines, and masking it would make them unreadable.
 
 Printed output, reasons, and the names of objects and steps are sanitized as follows, so that they cannot move the cursor,
 clear the screen, rename the window, make the terminal reply or beep, or hide earlier text:
@@ -23,9 +24,11 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-from perago.settings import Settings
+from perago.settings import CONDUCTOR_KEYS, LAKEFS_NAMES, Settings
 
 MASK = "***"
+LONGEST_UNMASKED = 3
+"""Secrets of up to this many characters are not masked."""
 # These also match inside a longer URL, or in a response that HTTP libraries log as a whole.
 _SIGNATURES = [
     rf"(?<={name}{equals})[0-9a-fA-F]+"
@@ -40,7 +43,7 @@ class Masker:
     """Masks known secrets in text, including their URL-quoted, JSON-escaped and repr forms."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        known = {form for secret in secrets if secret for form in _forms(secret)}
+        known = {form for secret in secrets if not _is_short(secret) for form in _forms(secret)}
         # Longest first: if one secret contains another, no part of the longer one may remain.
         ordered = sorted(known, key=len, reverse=True)
         self._known = re.compile("|".join([*map(re.escape, ordered), *_SIGNATURES]))
@@ -54,15 +57,33 @@ class Masker:
 
 def secrets_of(settings: Settings) -> frozenset[str]:
     """Return the secrets from the settings, and their forms in an HTTP header."""
-    logins: list[tuple[str, str]] = []
-    if lakefs := settings.lakefs:
-        logins += [(lakefs.access_key_id, lakefs.secret_access_key), *_logins(lakefs.endpoint)]
-    if conductor := settings.conductor:
-        logins += [(conductor.auth_key or "", conductor.auth_secret or ""), *_logins(conductor.url)]
-    known = {secret for _, secret in logins}
-    known |= {_basic(user, secret) for user, secret in logins if secret}
-    known |= set(_spark_secrets(settings.spark_conf))
+    known = {secret for _, _, secret in _all_secrets(settings)}
+    # The settings have no user for Spark's secrets, which are sent in other forms.
+    known |= {
+        _basic(user, secret) for _, user, secret in _all_secrets(settings) if user is not None and secret
+    }
     return frozenset(known - {""})
+
+
+def short_secrets(settings: Settings) -> list[str]:
+    """Return the settings whose secrets are too short to be masked."""
+    short = (name for name, _, secret in _all_secrets(settings) if secret and _is_short(secret))
+    return list(dict.fromkeys(short))
+
+
+def _all_secrets(settings: Settings) -> Iterator[tuple[str, str | None, str]]:
+    """Yield every secret with its setting and its user.  A secret may be empty."""
+    if lakefs := settings.lakefs:
+        yield LAKEFS_NAMES[2], lakefs.access_key_id, lakefs.secret_access_key
+        yield from ((LAKEFS_NAMES[0], *login) for login in _logins(lakefs.endpoint))
+    if conductor := settings.conductor:
+        yield CONDUCTOR_KEYS[1], conductor.auth_key or "", conductor.auth_secret or ""
+        yield from (("CONDUCTOR_SERVER_URL", *login) for login in _logins(conductor.url))
+    yield from (("PERAGO_SPARK_CONF", None, secret) for secret in _spark_secrets(settings.spark_conf))
+
+
+def _is_short(secret: str) -> bool:
+    return len(secret) <= LONGEST_UNMASKED
 
 
 def _forms(secret: str) -> set[str]:

@@ -140,6 +140,21 @@ def locked_root(root: Path) -> Iterator[None]:
         os.close(file)
 
 
+def is_locked(root: Path) -> bool:
+    """Return whether a process holds the root's lock."""
+    try:
+        file = os.open(root / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False
+
+
 def make_root(root: Path) -> None:
     """Create the root if it is missing, and have git ignore all of it.
 
@@ -167,6 +182,15 @@ def made_root(root: Path) -> Iterator[None]:
         raise RuntimeConfigError(
             f"cannot keep anything in the root {root} ({why}): give a folder that can be written, by --root or PERAGO_ROOT"
         ) from error
+
+
+def lives(folder: Path) -> bool:
+    """Return whether the process to which a folder of `own_folder` belongs is alive."""
+    try:
+        owner = json.loads((folder / _OWNER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(owner, dict) and is_alive(owner)
 
 
 def own_folder(root: Path, kind: str) -> Path:

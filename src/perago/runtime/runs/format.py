@@ -1,15 +1,32 @@
-"""Formats runs, attempts and retries as text, in the same way for the terminal and for run.log."""
+"""Formats runs, attempts and retries as text, in the same way for the terminal and for run.log.
+
+`OutputFold` leaves out what Spark's JVM prints beside the line that matters.  run.log and the task's log keep it.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from perago.orchestrator.base import TaskState, WorkflowState
-from perago.protocol.attempt_record import AttemptRecord
+from perago.protocol.attempt_record import AttemptRecord, SparkFigures
 from perago.runtime.observe.sanitize import overwritten
 from perago.runtime.runs.inspect import OPEN, seconds_of
+from perago.runtime.runs.run_input import workspaces_in
 
+NOTHING_CHANGED = "nothing changed"
+JVM_STACK = "    … (a JVM stack: --verbose shows it)"
+_JVM_NOISE = "WARNING: Using incubator modules: jdk.incubator.vector"
+_JVM_FRAME = re.compile(
+    r"\s*(at )?[\w$@/-]+(\.[\w$<>@/-]+)+\(([\w$-]+\.(java|scala|kt)(:\d+)?|Native Method|Unknown Source|<generated>)\)\s*"
+    r"|\s+\.\.\. \d+ more\s*"
+)
+_SPARK_JSON = re.compile(r'\{"ts": "[^"]*", "level": "(\w+)", "logger": "([^"]*)", "msg": "((?:[^"\\]|\\.)*)')
+"""Matches the beginning of a line from PySpark's own logger.  Its end may have been cut off."""
+_MESSAGE_CHARS = 300
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -47,6 +64,30 @@ def body_line(reference: str, retry: int, text: str) -> str:
     return f"{attempt_name(reference, retry)} | {overwritten(text)}"
 
 
+class OutputFold:
+    """Folds the lines of one attempt: JVM stacks, PySpark's JSON lines, and a warning that every start of a JVM prints."""
+
+    def __init__(self) -> None:
+        self._in_stack = False
+
+    def __call__(self, line: str) -> str | None:
+        """Return the line to show in place of this one, or None if it is left out."""
+        if line.strip() == _JVM_NOISE:
+            return None
+        before, self._in_stack = self._in_stack, _JVM_FRAME.fullmatch(line) is not None
+        if self._in_stack:
+            return None if before else JVM_STACK
+        found = _SPARK_JSON.match(line)
+        return line if found is None else f"{found[1]} {found[2]}: {_first_line_of_json(found[3])}"
+
+
+def _first_line_of_json(text: str) -> str:
+    with suppress(ValueError):
+        text = str(json.loads(f'"{text}"', strict=False))
+    text = text.partition("\n")[0]
+    return text if len(text) <= _MESSAGE_CHARS else text[:_MESSAGE_CHARS] + " …"
+
+
 def result_location(task: TaskState, length: int | None = None) -> str:
     """Return the repository, branch and commit of the attempt's result, or an empty string if there is none."""
     workspace = task.output.get("workspace") if task.status == "COMPLETED" else None
@@ -55,11 +96,18 @@ def result_location(task: TaskState, length: int | None = None) -> str:
     return f"{workspace.get('repository')} {workspace.get('branch')} {str(workspace.get('ref'))[:length]}"
 
 
+def changed_nothing(task: TaskState) -> bool:
+    """Return whether the attempt completed with its input as its result, so that nothing was published."""
+    made = workspaces_in(task.output, only="workspace") if task.status == "COMPLETED" else []
+    return bool(made) and made[0].ref in {one.ref for one in workspaces_in(task.input, only="workspace")}
+
+
 def status_line(task: TaskState) -> str:
     """Format an attempt's status as one line, without its reason."""
     took = duration(seconds_of(task))
     after = f" after {took}" if took and task.status not in OPEN else ""
-    return f"{attempt_name(task.reference, task.retry_count)}: {task.status}{after} {result_location(task)}".rstrip()
+    line = f"{attempt_name(task.reference, task.retry_count)}: {task.status}{after} {result_location(task)}".rstrip()
+    return f"{line} ({NOTHING_CHANGED})" if changed_nothing(task) else line
 
 
 def record_lines(record: AttemptRecord) -> Iterator[str]:
@@ -68,7 +116,8 @@ def record_lines(record: AttemptRecord) -> Iterator[str]:
         yield "times: " + ", ".join(f"{step} {took:.2f} s" for step, took in record.seconds.items())
     for check in record.checks:
         found = f": {check.found}" if check.found else ""
-        yield f"check {check.phase} {check.label}{found}{'' if check.passed else ' (did not pass)'}"
+        failed = " (did not pass, only a warning)" if check.level == "warn" else " (did not pass)"
+        yield f"check {check.phase} {check.label}{found}{'' if check.passed else failed}"
     if record.left_out:
         yield f"{record.left_out} more checks are not recorded"
     if record.downloaded or record.uploaded or record.saved:
@@ -76,8 +125,38 @@ def record_lines(record: AttemptRecord) -> Iterator[str]:
             f"bytes: {size(record.downloaded)} downloaded, {size(record.uploaded)} uploaded, "
             f"{size(record.saved)} not moved"
         )
+    if record.spark is not None:
+        yield from spark_lines(record.spark)
     if moved := changes(record):
         yield f"published: {moved}" + (f", {record.fence} fence" if record.fence else "")
+    if record.replaced_unsigned:
+        yield f"warning: {replaced_unsigned(record.replaced_unsigned)}"
+
+
+def spark_lines(figures: SparkFigures) -> Iterator[str]:
+    """Format the work that Spark did for an execution."""
+    yield (
+        f"spark: read {figures.rows_read:,} rows ({size(figures.bytes_read)}), "
+        f"wrote {figures.rows_written:,} rows ({size(figures.bytes_written)})"
+        + (" at least: Spark no longer had the figures of all stages" if figures.partial else "")
+    )
+    if figures.shuffle_read or figures.shuffle_written or figures.spilled:
+        yield (
+            f"spark shuffle: {size(figures.shuffle_written)} written, {size(figures.shuffle_read)} read, "
+            f"{size(figures.spilled)} spilled to disk"
+        )
+    failed = f" ({figures.failed_tasks:,} failed)" if figures.failed_tasks else ""
+    memory = f", {size(figures.peak_memory)} peak executor memory" if figures.peak_memory else ""
+    yield f"spark work: {figures.jobs:,} jobs, {figures.stages:,} stages, {figures.tasks:,} tasks{failed}{memory}"
+    if figures.longest:
+        yield "spark longest stages: " + ", ".join(
+            f"{stage.name} {duration(stage.seconds)}" for stage in figures.longest
+        )
+
+
+def replaced_unsigned(tag: str) -> str:
+    """Return the warning about a replaced commit that no task had signed."""
+    return f"replaced a commit that no Perago task made; the tag {tag} keeps it"
 
 
 def changes(record: AttemptRecord | None) -> str:

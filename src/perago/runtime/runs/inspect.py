@@ -5,30 +5,40 @@ Inspecting changes nothing: it creates no file, times nothing out and calls no s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from perago.errors import OrchestratorNotFound, RuntimeConfigError
 from perago.orchestrator.base import LogLine, Orchestrator, TaskState, WorkflowState
 from perago.protocol.attempt_record import AttemptRecord, parse_record
 from perago.protocol.suggestions import did_you_mean
+from perago.runtime.root.spark_uis import spark_uis
 from perago.runtime.runs.record import (
     RECORD,
     Run,
     all_runs,
+    complete_id,
     find_run,
     is_running,
     log_file,
+    map_named,
     resume_command,
     runs_folder,
+    state_is_gone,
 )
 from perago.settings import Settings
 from perago.workflow.model.step_types import OWN
 
 OPEN = frozenset({"SCHEDULED", "IN_PROGRESS"})
+STOPPED = "STOPPED"
+"""The status of a run whose process is gone although its workflow has not ended.  It can be resumed."""
+MOST_LISTED = 200
+"""The number of workflows, newest first, among which the beginning of an id is looked up."""
+_WHOLE_ID = 36
+"""The length of a workflow's id.  A name that long is not looked up as a beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,13 @@ def read_log(log: Sequence[LogLine]) -> tuple[list[LogLine], list[AttemptRecord]
         else:
             records.append(record)
     return lines, records
+
+
+def spark_uis_of(found: RunHandle, state: WorkflowState) -> dict[str, str]:
+    """Return the addresses of the Spark UIs that show this workflow's attempts and can be opened now, by task id."""
+    own = {task.task_id for task in state.tasks}
+    uis = spark_uis(found.servers.settings.root)
+    return {task_id: address for task_id, address in uis.items() if task_id in own}
 
 
 def by_step(attempts: Sequence[LoggedAttempt]) -> dict[str, list[LoggedAttempt]]:
@@ -139,8 +156,17 @@ class RunHandle:
         """
         opened = self.servers.open_read_only()
         if opened is None:
-            raise RuntimeConfigError(f"the state of {self.id} is gone from {self.servers.settings.root}")
+            raise RuntimeConfigError(state_is_gone(self.id, self.servers.settings.root))
         return opened
+
+    def input(self, state: WorkflowState) -> Mapping[str, Any]:
+        """Return the input that the run works on.  A run that started at a step works on branches of its own."""
+        own = self.run.input if self.run is not None and self.run.from_run else None
+        return state.input if own is None else own
+
+    def status(self, state: WorkflowState) -> str:
+        """Return the run's status: the workflow's, or STOPPED if the run's process is gone before the workflow's end."""
+        return STOPPED if self.resume(state) else state.status
 
     def resume(self, state: WorkflowState) -> str:
         """Return the command that resumes an interrupted run, or an empty string."""
@@ -152,20 +178,34 @@ class RunHandle:
 def find(servers: ReadOnlyBackend, name: str | None) -> RunHandle:
     """Find a run or workflow by id, or the newest run on these servers if no name is given.
 
-    Raises `RuntimeConfigError` if there is none.
+    A unique beginning of an id is enough.  Raises `RuntimeConfigError` if there is none, or if several begin with it.
     """
     if name is not None and (own := _own_run(servers, name)) is not None:
         return _of_run(servers, own)
+    if name is not None and (mapped := map_named(servers.settings.root, name)) is not None:
+        raise RuntimeConfigError(
+            f"{mapped.id} is a map, without a workflow; continue it with `{mapped.resume}`"
+        )
     runs = all_runs(servers.settings.root)
     if name is None:
         # If the newest run is on Conductor, raise an error about it instead of falling back to an older one.
         return _newest(servers, [run for run in runs if servers.embedded or not run.embedded])
-    for run in runs:
-        if name in (run.id, run.workflow_id):
-            return _of_run(servers, run)
-    if not servers.embedded or _knows(servers, name):
+    known = {run.id: run for run in runs} | {run.workflow_id: run for run in runs}
+    if name in known:
+        return _of_run(servers, known[name])
+    if not servers.embedded and len(name) >= _WHOLE_ID:
         return RunHandle(servers, name)
+    # Runs on other servers come last: their ids must not make a beginning ambiguous.
+    here = {one for one, run in known.items() if run.embedded == servers.embedded}
+    found = complete_id(name, {*here, *_workflow_ids(servers, name)}) or complete_id(name, known)
+    if found is not None:
+        return _of_run(servers, known[found]) if found in known else RunHandle(servers, found)
     hint = did_you_mean(name, [run.id for run in runs], otherwise="; `perago runs` lists them")
+    if not servers.embedded:
+        raise RuntimeConfigError(
+            f"no workflow {name!r} among the newest {MOST_LISTED} on Conductor; give a whole id, `perago runs --remote` "
+            "lists them"
+        )
     raise RuntimeConfigError(f"no run {name!r} below {servers.settings.root}{hint}")
 
 
@@ -206,14 +246,13 @@ def _of_run(servers: ReadOnlyBackend, run: Run) -> RunHandle:
     return RunHandle(servers.of_run(run.id), run.workflow_id, run)
 
 
-def _knows(servers: ReadOnlyBackend, workflow_id: str) -> bool:
-    """Return whether the orchestrator of `perago start --local` knows that workflow."""
+def _workflow_ids(servers: ReadOnlyBackend, name: str) -> list[str]:
+    """Return the ids of workflows that may be meant: the one with that id or, if there is none, the newest ones."""
     orchestrator = servers.open_read_only()
     if orchestrator is None:
-        return False
+        return []
     with closing(orchestrator):
         try:
-            orchestrator.workflow(workflow_id)
+            return [orchestrator.workflow(name).id]
         except OrchestratorNotFound:
-            return False
-        return True
+            return [one.id for one in orchestrator.workflows(MOST_LISTED)]

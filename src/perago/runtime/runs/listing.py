@@ -6,34 +6,44 @@ write to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any, Literal
 
-from perago.errors import OrchestratorError, RuntimeConfigError
+from perago.errors import OrchestratorError, RuntimeConfigError, storage_remedy
 from perago.orchestrator.base import WorkflowState, WorkflowSummary
+from perago.protocol.suggestions import did_you_mean
+from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.root.workdirs import remove_tree
-from perago.runtime.runs.inspect import ReadOnlyBackend, RunHandle
+from perago.runtime.runs.inspect import STOPPED, ReadOnlyBackend, RunHandle
+from perago.runtime.runs.map_runs import PROGRESS
 from perago.runtime.runs.record import (
     END,
+    MAP_RECORD,
     RECORD,
+    MapRun,
     Run,
     RunEnd,
-    all_runs,
+    complete_id,
     find_end,
     holding,
     is_running,
+    map_log,
+    read_records,
     read_runs,
     resume_command,
     runs_folder,
 )
 from perago.runtime.runs.run import end_of, first_line
+from perago.runtime.runs.run_input import WorkspaceRef, recorded_input, workspaces_in
 
 UNKNOWN = "unknown"
+_FILES = (RECORD, MAP_RECORD, END, PROGRESS, "orchestrator.db")
 _RUNNING = "keep: it is running"
-_FILES = (RECORD, END, "run.log", "orchestrator.db")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,34 @@ class RunRow:
     resume: str = ""
     """The command that resumes the run, if its process is gone but its workflow has not finished."""
     embedded: bool = True
+    input: Mapping[str, Any] = field(default_factory=dict)
+    """The workflow's input, without secrets.  Long values are truncated."""
+    from_run: str | None = None
+    from_step: str | None = None
+    """`from_run` and `from_step`: the run and the step that the run was started from."""
+    resumed: Sequence[float] = ()
+    """The times at which the run was resumed."""
+    kind: Literal["workflow", "map"] = "workflow"
+    replaced_unsigned: int = 0
+    """The number of commits that the run replaced although no task had signed them."""
+
+    @property
+    def marks(self) -> str:
+        """The run's origin, whether it was resumed, and what it replaced, as text; empty for an ordinary run."""
+        parts = [f"from {self.from_step} of {self.from_run}"] if self.from_run else []
+        if self.resumed:
+            parts.append("resumed" if len(self.resumed) == 1 else f"resumed {len(self.resumed)} times")
+        if self.replaced_unsigned:
+            one = self.replaced_unsigned == 1
+            parts.append(
+                f"replaced {'a commit' if one else f'{self.replaced_unsigned} commits'} that no task made"
+            )
+        return ", ".join(parts)
+
+    @property
+    def workspaces(self) -> Sequence[WorkspaceRef]:
+        """The workspaces in the input."""
+        return workspaces_in(self.input)
 
     @property
     def seconds(self) -> float | None:
@@ -85,11 +123,16 @@ def list_runs(servers: ReadOnlyBackend, count: int) -> list[RunRow]:
 def page_of_runs(servers: ReadOnlyBackend, count: int, start: PageStart) -> RunPage:
     """Return one page of all runs.  Reads only that page, plus enough to know whether another one follows."""
     workflows = list(_workflows(servers, count + 1, start.workflows))
-    runs = (
-        [_row(servers, run) for run in islice(read_runs(servers.settings.root, start.runs), count + 1)]
-        if servers.embedded
-        else []
-    )
+    root = servers.settings.root
+    records: Iterator[Run | MapRun] = read_records(root, start.runs)
+    if not servers.embedded:
+        # Conductor lists its workflows itself.  The maps on lakeFS are known from their records alone.
+        maps = (one for one in read_records(root) if isinstance(one, MapRun) and not one.embedded)
+        records = islice(maps, start.runs, None)
+    runs = [
+        _row(servers, one) if isinstance(one, Run) else map_row(root, one)
+        for one in islice(records, count + 1)
+    ]
     known = {id(row) for row in runs}
     found = sorted([*workflows, *runs], key=lambda row: row.started or 0.0, reverse=True)
     shown = found[:count]
@@ -98,39 +141,70 @@ def page_of_runs(servers: ReadOnlyBackend, count: int, start: PageStart) -> RunP
     return RunPage(shown, following if len(found) > count else None)
 
 
-def judge_runs(root: Path, *, older_than: float, now: float) -> list[tuple[Run, str]]:
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A run that may be removed, its size on disk, and the reason why it must be kept; empty if it may go."""
+
+    run: Run | MapRun
+    bytes: int
+    last_write: float
+    keep: str
+
+
+def judge_runs(root: Path, *, older_than: float, now: float) -> list[Judged]:
     """Return every run, each with the reason why it must be kept.
 
     The reason is empty if the run is not running and was last written at least `older_than` seconds ago.
     """
-    judged = []
-    for run in all_runs(root):
-        folder = runs_folder(root) / run.id
-        if is_running(folder):
-            keep = _RUNNING
-        else:
-            keep = "keep: it is not that old" if now - _last_write(folder) < older_than else ""
-        judged.append((run, keep))
-    return judged
+    return [_judge(root, run, older_than=older_than, now=now) for run in read_records(root)]
 
 
-def remove_run(root: Path, run: Run) -> str:
+def chosen_runs(root: Path, names: Sequence[str]) -> list[Judged]:
+    """Return the runs with these ids, of which unique beginnings are enough.
+
+    Raises `RuntimeConfigError` if one is missing or running.
+    """
+    ids = {run.id: run for run in read_records(root)}
+    by_workflow = {run.workflow_id: run for run in ids.values() if isinstance(run, Run)}
+    chosen: dict[str, Judged] = {}
+    for name in names:
+        found = complete_id(name, {*ids, *by_workflow})
+        if found is None:
+            hint = did_you_mean(name, ids, otherwise="; `perago runs` lists them")
+            raise RuntimeConfigError(
+                f"no run {name!r} below {root} that `perago run` or `perago map` has started{hint}"
+            )
+        run = ids.get(found) or by_workflow[found]
+        chosen[run.id] = _judge(root, run, older_than=0, now=math.inf)
+        if chosen[run.id].keep:
+            raise RuntimeConfigError(f"run {run.id} is running: stop it first; nothing was removed")
+    return list(chosen.values())
+
+
+def remove_run(root: Path, run: Run | MapRun) -> str:
     """Remove a run's folder, unless the run was resumed in the meantime.  Returns the result as text."""
     folder = runs_folder(root) / run.id
     try:
         with holding(folder):
+            map_log(root, run.id).unlink(missing_ok=True)
             # Remove the record last: after a kill, what is left is still listed as a run and can be removed again.
-            remove_tree(folder, last=RECORD)
+            remove_tree(folder, last=RECORD if isinstance(run, Run) else MAP_RECORD)
     except RuntimeConfigError:
         return _RUNNING
     except OSError as error:
-        return f"failed: {error}"
+        return f"failed: {error.filename or folder}: {error.strerror or error}{storage_remedy(error)}"
     return "removed"
 
 
-def _last_write(folder: Path) -> float:
-    files = [folder / name for name in _FILES]
-    return max((file.stat().st_mtime for file in files if file.exists()), default=0.0)
+def _judge(root: Path, run: Run | MapRun, *, older_than: float, now: float) -> Judged:
+    folder = runs_folder(root) / run.id
+    files = [file for file in (*folder.rglob("*"), map_log(root, run.id)) if file.is_file()]
+    # Files that readers touch, such as SQLite's, do not count as activity.
+    own = [file for file in files if file.name in _FILES or file.suffix == ".log"]
+    written = max((file.stat().st_mtime for file in own), default=0.0)
+    keep = _RUNNING if is_running(folder) else ""
+    keep = keep or ("keep: it is not that old" if now - written < older_than else "")
+    return Judged(run, sum(file.stat().st_size for file in files), written, keep)
 
 
 def _workflows(servers: ReadOnlyBackend, count: int, start: int) -> Iterator[RunRow]:
@@ -138,14 +212,35 @@ def _workflows(servers: ReadOnlyBackend, count: int, start: int) -> Iterator[Run
     orchestrator = servers.open_read_only()
     if orchestrator is None:
         return
+    mask = Masker(secrets_of(servers.settings))
+    # Runs of `perago run` on Conductor are in both lists: their records know more than Conductor does.
+    runs = {} if servers.embedded else {run.workflow_id: run for run in read_runs(servers.settings.root)}
     with closing(orchestrator):
         for one in orchestrator.workflows(count, start=start):
-            yield _summary_row(one, embedded=servers.embedded)
+            row = _summary_row(one, recorded_input(one.input, mask), embedded=servers.embedded)
+            run = runs.get(one.id)
+            yield row if run is None or run.embedded else _with_record(servers, row, run)
 
 
-def _summary_row(one: WorkflowSummary, *, embedded: bool) -> RunRow:
+def _summary_row(one: WorkflowSummary, given: Mapping[str, Any], *, embedded: bool) -> RunRow:
     failed = "" if one.status == "COMPLETED" else first_line(one.reason)
-    return RunRow(one.id, one.name, one.id, one.status, one.started, one.ended, failed, embedded=embedded)
+    return RunRow(
+        one.id, one.name, one.id, one.status, one.started, one.ended, failed, embedded=embedded, input=given
+    )
+
+
+def _with_record(servers: ReadOnlyBackend, row: RunRow, run: Run) -> RunRow:
+    end = find_end(servers.settings.root, run.id)
+    stopped = row.ended is None and not RunHandle(servers, run.workflow_id, run).may_progress
+    return replace(
+        row,
+        status=STOPPED if stopped else row.status,
+        resume=resume_command(run, servers.settings.root) if stopped else "",
+        from_run=run.from_run,
+        from_step=run.from_step,
+        resumed=run.resumed,
+        replaced_unsigned=end.replaced_unsigned if end is not None else 0,
+    )
 
 
 def _row(servers: ReadOnlyBackend, run: Run) -> RunRow:
@@ -156,16 +251,43 @@ def _row(servers: ReadOnlyBackend, run: Run) -> RunRow:
         end = end_of(state)
     end = end or RunEnd(UNKNOWN, None, None)
     over = end.ended is not None or end.status == UNKNOWN
+    resume = "" if over or found.may_progress else resume_command(run, servers.settings.root)
     return RunRow(
         run.id,
         run.workflow_name,
         run.workflow_id,
-        end.status,
+        STOPPED if resume else end.status,
         end.started,
         end.ended,
         end.failed,
-        resume="" if over or found.may_progress else resume_command(run, servers.settings.root),
+        resume=resume,
         embedded=run.embedded,
+        input=run.input or {},
+        from_run=run.from_run,
+        from_step=run.from_step,
+        resumed=run.resumed,
+        replaced_unsigned=end.replaced_unsigned,
+    )
+
+
+def map_row(root: Path, run: MapRun) -> RunRow:
+    """Return a map run as a row of the list."""
+    end = find_end(root, run.id) or RunEnd(STOPPED, run.started, None)
+    running = is_running(runs_folder(root) / run.id)
+    status = "RUNNING" if running else end.status
+    return RunRow(
+        run.id,
+        run.workflow_name,
+        run.id,
+        status,
+        run.started,
+        None if running else end.ended,
+        "" if running else end.failed,
+        resume=run.resume if status == STOPPED else "",
+        embedded=run.embedded,
+        input={"table": run.table, "rows": run.rows},
+        resumed=run.resumed,
+        kind="map",
     )
 
 

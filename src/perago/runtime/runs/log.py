@@ -112,19 +112,29 @@ def run_and_step(
     name is neither.
     """
     try:
-        return find(servers, name), step
+        found = find(servers, name)
+        # A step's whole name comes before the beginning of an id.
+        whole = name is None or step is not None or name in (found.id, found.workflow_id)
+        if whole or not _is_step(name, _newest_steps(servers)):
+            return found, step
+        return find(servers, None), name
     except RuntimeConfigError as no_run:
         steps = [] if name is None or step is not None else _newest_steps(servers)
         if name is None or not steps:
             raise
-        if any(name in (one, _without_iteration(one)) for one in steps):
+        if _is_step(name, steps):
             return find(servers, None), name
-        close = did_you_mean(name, steps)
-        raise (
-            RuntimeConfigError(f"{name!r} is neither a run nor a step of the newest one{close}")
-            if close
-            else no_run
-        ) from None
+        # An ambiguous or misspelt id has a better remedy of its own.
+        if not str(no_run).startswith("no run ") or (
+            "did you mean" in str(no_run) and not did_you_mean(name, steps)
+        ):
+            raise
+        hint = did_you_mean(name, steps, otherwise=f", which has {listed(steps)}; `perago runs` lists runs")
+        raise RuntimeConfigError(f"{name!r} is neither a run nor a step of the newest one{hint}") from None
+
+
+def _is_step(name: str | None, references: Sequence[str]) -> bool:
+    return any(name in (one, _without_iteration(one)) for one in references)
 
 
 def _newest_steps(servers: ReadOnlyBackend) -> list[str]:

@@ -4,6 +4,7 @@
 <root>/runs/<run id>/orchestrator.db   the embedded orchestrator's state
 <root>/runs/<run id>/run.log           the run's progress and the worker's log
 <root>/runs/<run id>/end.json          the run's outcome, as far as this machine knows
+<root>/runs/<map id>/map.json          the record of a map run in place of run.json; it has no orchestrator (`map_runs`)
 <root>/runs/<run id>/.lock             locked while the run's process lives; the system unlocks it when the process dies
 """
 
@@ -15,7 +16,7 @@ import os
 import secrets
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,9 @@ from perago.errors import RuntimeConfigError
 from perago.protocol.suggestions import did_you_mean, listed
 
 RECORD = "run.json"
+MAP_RECORD = "map.json"
+MAP_PREFIX = "map-"
+"""The beginning of every map run's id."""
 END = "end.json"
 LOCK = ".lock"
 _LOCK_TRIES = 20
@@ -54,6 +58,49 @@ class Run:
     from_run: str | None = None
     from_step: str | None = None
     """`from_run` and `from_step`: the run and the step that this run was started from."""
+    input: Mapping[str, Any] | None = None
+    """The workflow's input without secrets and with long values truncated; None in records older than this field."""
+    resumed: Sequence[float] = ()
+    """The times at which the run was resumed, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapRun:
+    """The record of a map run on the machine of its command.  The rows' outcomes are in the lake (decision 0020)."""
+
+    id: str
+    task: str
+    table: str
+    outcomes: str
+    """`table` and `outcomes`: the two files, as given on the command line."""
+    rows: int
+    started: float
+    folder: str
+    """The folder in which the command ran.  Paths in it are relative to it."""
+    lake: str = ""
+    """The lake's address, without credentials."""
+    embedded: bool = True
+    command: Sequence[str] = ()
+    """The words of the command line that resumes the run; empty if it is unknown."""
+    resumed: Sequence[float] = ()
+
+    @property
+    def workflow_name(self) -> str:
+        """The name shown in lists, where a workflow's name would be."""
+        return f"map {self.task}"
+
+    @property
+    def outcomes_path(self) -> Path:
+        """The absolute path of the table of outcomes."""
+        return Path(self.folder) / self.outcomes
+
+    @property
+    def resume(self) -> str:
+        """The command that resumes the run, or an empty string if it is unknown."""
+        words = shlex.join(self.command)
+        return (
+            words if not words or os.getcwd() == self.folder else f"cd {shlex.quote(self.folder)} && {words}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +111,8 @@ class RunEnd:
     started: float | None
     ended: float | None
     failed: str = ""
+    replaced_unsigned: int = 0
+    """The number of commits that the run replaced although no task had signed them."""
 
 
 def runs_folder(root: Path) -> Path:
@@ -76,9 +125,19 @@ def orchestrator_file(root: Path, run_id: str) -> Path:
     return runs_folder(root) / run_id / "orchestrator.db"
 
 
+def state_is_gone(run_id: str, root: Path) -> str:
+    """Return the message for a run whose orchestrator's state no longer exists."""
+    return f"the state of {run_id} is gone from {root}; `perago runs rm {run_id}` removes the rest"
+
+
 def log_file(root: Path, run_id: str) -> Path:
     """Return the path of a run's log."""
     return runs_folder(root) / run_id / "run.log"
+
+
+def map_log(root: Path, run_id: str) -> Path:
+    """Return the file for what the bodies of a map run print on this machine."""
+    return root / "maps" / f"{run_id}.log"
 
 
 def new_run_id(now: float) -> str:
@@ -89,12 +148,17 @@ def new_run_id(now: float) -> str:
 
 def save_run(root: Path, run: Run) -> None:
     """Write the run's record atomically."""
-    _write(runs_folder(root) / run.id / RECORD, asdict(run))
+    write_json(runs_folder(root) / run.id / RECORD, asdict(run))
+
+
+def save_map(root: Path, run: MapRun) -> None:
+    """Write the record of a map run atomically."""
+    write_json(runs_folder(root) / run.id / MAP_RECORD, asdict(run))
 
 
 def save_end(root: Path, run_id: str, end: RunEnd) -> None:
     """Write the outcome of a run, so that listings need not ask its orchestrator."""
-    _write(runs_folder(root) / run_id / END, asdict(end))
+    write_json(runs_folder(root) / run_id / END, asdict(end))
 
 
 def find_end(root: Path, run_id: str) -> RunEnd | None:
@@ -110,42 +174,58 @@ def all_runs(root: Path) -> list[Run]:
     return list(read_runs(root))
 
 
-def read_runs(root: Path, skip: int = 0) -> Iterator[Run]:
-    """Yield the records of the runs, newest first, starting after the first `skip`.
+def read_runs(root: Path) -> Iterator[Run]:
+    """Yield the records of the runs of workflows, newest first, without the unreadable ones."""
+    return (one for one in read_records(root) if isinstance(one, Run))
+
+
+def read_records(root: Path, skip: int = 0) -> Iterator[Run | MapRun]:
+    """Yield the records of all runs, maps included, newest first, starting after the first `skip`.
 
     Unreadable records are left out and not counted.
     """
     try:
-        # Names sort by time, so records that the caller does not consume are never opened.
-        names = sorted((one.name for one in os.scandir(runs_folder(root))), reverse=True)
+        names = [one.name for one in os.scandir(runs_folder(root))]
     except OSError:
         return
-    for name in names:
-        with suppress(OSError, ValueError, TypeError):
-            run = Run(**json.loads((runs_folder(root) / name / RECORD).read_text(encoding="utf-8")))
+    # Names sort by time, so records that the caller does not consume are never opened.
+    for name in sorted(names, key=lambda name: name.removeprefix(MAP_PREFIX), reverse=True):
+        if (record := read_record(root, name)) is not None:
             if skip <= 0:
-                yield run
+                yield record
             skip -= 1
 
 
+def read_record(root: Path, name: str) -> Run | MapRun | None:
+    """Return the record in one folder below the runs, or None if there is none or it cannot be read."""
+    folder = runs_folder(root) / name
+    with suppress(OSError, ValueError, TypeError):
+        if name.startswith(MAP_PREFIX):
+            return MapRun(**json.loads((folder / MAP_RECORD).read_text(encoding="utf-8")))
+        return Run(**json.loads((folder / RECORD).read_text(encoding="utf-8")))
+    return None
+
+
 def find_run(root: Path, run_id: str | None) -> Run:
-    """Return the run with that id, or the newest run.
+    """Return the run with that id or workflow id, of which a unique beginning is enough; by default the newest run.
 
     Raises `RuntimeConfigError` if the run is missing or its record is unreadable.
     """
     records = {path.parent.name: path for path in runs_folder(root).glob(f"*/{RECORD}")}
+    if run_id is not None and (mapped := map_named(root, run_id)) is not None:
+        raise RuntimeConfigError(f"{mapped.id} is a map; continue it with `{mapped.resume}`")
     if not records:
         raise RuntimeConfigError(
-            f"there is no run below {root}: start one with `perago run WORKFLOW.json --tasks TARGET`, or name the root "
+            f"there is no run below {root}: start one with `perago run WORKFLOW --tasks TARGET`, or name the root "
             "that has it with --root"
         )
-    if run_id is None:
-        run_id = max(records)
-    if run_id not in records:
+    found = max(records) if run_id is None else complete_id(run_id, records) or _run_of_workflow(root, run_id)
+    if found is None:
         there = did_you_mean(
-            run_id, records, otherwise=f"; there are: {listed(sorted(records, reverse=True))}"
+            run_id or "", records, otherwise=f"; there are: {listed(sorted(records, reverse=True))}"
         )
-        raise RuntimeConfigError(f"no run {run_id!r} below {root}{there}")
+        raise RuntimeConfigError(f"no run {run_id!r} below {root} that `perago run` has started{there}")
+    run_id = found
     try:
         return Run(**json.loads(records[run_id].read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
@@ -154,6 +234,38 @@ def find_run(root: Path, run_id: str | None) -> Run:
             f"run {run_id} cannot be resumed: {records[run_id]} is damaged, or another version of Perago wrote it "
             f"({error}); name another run, `{shlex.join(['perago', 'runs', '--root', str(root)])}` lists them"
         ) from error
+
+
+def map_named(root: Path, name: str) -> MapRun | None:
+    """Return the map run with that id, of which a unique beginning is enough, or None if there is none.
+
+    Raises `RuntimeConfigError` if several ids begin with the name.
+    """
+    if not name.startswith(MAP_PREFIX):
+        return None
+    maps = {one.id: one for one in read_records(root) if isinstance(one, MapRun)}
+    found = complete_id(name, maps)
+    return maps[found] if found is not None else None
+
+
+def complete_id(text: str, ids: Iterable[str]) -> str | None:
+    """Return the id that is equal to `text` or, if there is none, the only one that begins with it.
+
+    Returns None if no id does.  Raises `RuntimeConfigError` if several do.
+    """
+    known = set(ids)
+    if text in known or not text:
+        return text if text in known else None
+    found = sorted(one for one in known if one.startswith(text))
+    if len(found) > 1:
+        raise RuntimeConfigError(f"several ids begin with {text!r}: {listed(found)}; give more characters")
+    return found[0] if found else None
+
+
+def _run_of_workflow(root: Path, text: str) -> str | None:
+    runs = {run.workflow_id: run.id for run in read_runs(root)}
+    found = complete_id(text, runs)
+    return None if found is None else runs[found]
 
 
 def resume_command(run: Run, root: Path) -> str:
@@ -166,7 +278,8 @@ def forget_end(root: Path, run_id: str) -> None:
     (runs_folder(root) / run_id / END).unlink(missing_ok=True)
 
 
-def _write(path: Path, value: dict[str, Any]) -> None:
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a file of a run atomically, and create its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.new")
     temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

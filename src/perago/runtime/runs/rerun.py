@@ -15,7 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from perago.errors import RuntimeConfigError
 from perago.lake.base import ReadableLake
+from perago.protocol.names import is_run_branch
 from perago.protocol.publication import MAX_RANGE
 from perago.runtime.runs.record import Run, save_run
 from perago.runtime.worker.plan import WorkerPlan, check_lake, register_missing_taskdefs
@@ -34,6 +36,8 @@ class Sibling:
     branch: str
     name: str
     commit: str
+    origin: str = ""
+    """The branch to merge the new one into: that of the first run, if the old run was started at a step itself."""
     joined: tuple[str, ...] = ()
     """The commits that the step joins, if there are several.  The branch starts at the last of them."""
 
@@ -44,6 +48,11 @@ def begin_from(
     """Start a new run at a step of the run `old`.  `servers` is a pair: the old run's servers and the new run's."""
     recorded = servers[0].recording(old.workflow_id, step)
     siblings = list(siblings_of(recorded, step, run_id.rpartition("-")[2]))
+    if any(is_run_branch(sibling.branch) for sibling in siblings):
+        raise RuntimeConfigError(
+            f"step {step!r} belongs to a run that is published whole, and a part of it cannot be started again: continue "
+            f"with `perago run --resume {old.id}` if the run failed, or start a new run"
+        )
     with plan.spec.servers.opened() as (lake, orchestrator):
         check_lake(lake)
         register_missing_taskdefs(orchestrator, list(plan.tasks.values()))
@@ -51,7 +60,15 @@ def begin_from(
         for sibling in siblings:
             lake.create_branch(sibling.repository, sibling.name, sibling.commit, hidden=False)
         workflow_id = servers[1].start_from(recorded, redirections(recorded.branches, siblings))
-    run = replace(old, id=run_id, workflow_id=workflow_id, from_run=old.id, from_step=step)
+    run = replace(
+        old,
+        id=run_id,
+        workflow_id=workflow_id,
+        from_run=old.id,
+        from_step=step,
+        input=_redirected(old.input, siblings),
+        resumed=(),
+    )
     save_run(plan.settings.root, run)
     return run, siblings
 
@@ -73,8 +90,9 @@ def siblings_of(recorded: Recording, step: str, token: str) -> Iterator[Sibling]
     for (repository, branch), refs in {**earlier, **commits}.items():
         # If the old run was itself started at a step, name the branch after the original one.
         origins = {new: old for old, new in recorded.branches.get(repository, {}).items()}
-        name = f"{origins.get(branch, branch)}-from-{_branch_part(step)}-{token}"
-        yield Sibling(repository, branch, name, refs[-1], tuple(refs) if len(refs) > 1 else ())
+        origin = origins.get(branch, branch)
+        name = f"{origin}-from-{_branch_part(step)}-{token}"
+        yield Sibling(repository, branch, name, refs[-1], origin, tuple(refs) if len(refs) > 1 else ())
 
 
 def with_last_joined_commit(lake: ReadableLake, sibling: Sibling) -> Sibling:
@@ -101,6 +119,21 @@ def redirections(before: Branches, siblings: Iterable[Sibling]) -> Branches:
         own = found.setdefault(repository, {})
         own.update({branch: own.get(name, name) for branch, name in names.items()})
     return found
+
+
+def _redirected(given: Mapping[str, Any] | None, siblings: Sequence[Sibling]) -> Mapping[str, Any] | None:
+    """Return the recorded input with the new run's branches and the commits at which they start."""
+    names = {(one.repository, one.branch): one for one in siblings}
+
+    def redirect(value: Any) -> Any:
+        if isinstance(value, list):
+            return [redirect(one) for one in value]
+        if not isinstance(value, Mapping):
+            return value
+        sibling = names.get((str(value.get("repository")), str(value.get("branch"))))
+        return value if sibling is None else {**value, "branch": sibling.name, "ref": sibling.commit}
+
+    return None if given is None else {name: redirect(value) for name, value in given.items()}
 
 
 def _in_order(tasks: Sequence[Task]) -> list[Task]:

@@ -13,19 +13,22 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from perago.backend import Backend
+from perago.backend import Backend, Embedded
 from perago.declare.discovery import load_tasks
+from perago.declare.run_steps import needs_no_ref
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError
 from perago.lake.base import Lake
 from perago.orchestrator.base import WorkflowState
 from perago.protocol.attempt import IN_PROGRESS
+from perago.protocol.backoff import Backoff
 from perago.runtime.folder_upload import ShowProgress, import_folder
 from perago.runtime.lake_lookup import expect_workspace, head_of
 from perago.runtime.observe.events import Event
@@ -38,14 +41,20 @@ from perago.runtime.runs.log import RunLog
 from perago.runtime.runs.record import (
     Run,
     RunEnd,
+    find_end,
     find_run,
     forget_end,
     holding,
     log_file,
+    orchestrator_file,
+    resume_command,
     save_end,
     save_run,
+    state_is_gone,
 )
+from perago.runtime.runs.run_input import recorded_input
 from perago.runtime.worker.plan import WorkerPlan, check_lake, register_missing_taskdefs
+from perago.runtime.worker.slots import BACKOFF
 from perago.runtime.worker.supervisor import Supervisor
 from perago.settings import Settings
 from perago.workflow.model.requirements import digest_of, side_by_side
@@ -54,6 +63,8 @@ log = logging.getLogger("perago.runs")
 
 LOG_LEVEL = logging.ERROR
 """The level of the worker's log on the terminal during a run.  Everything else is shown as the workflow's progress."""
+_MOST_FAILED_STARTS = 5
+"""A run ends if so many executors in a row died before an attempt began in one of them."""
 _FAILED = frozenset({"FAILED", "FAILED_WITH_TERMINAL_ERROR", "TIMED_OUT"})
 _NOT_FAILED = frozenset({"COMPLETED", "SKIPPED", "SCHEDULED", "IN_PROGRESS", "CANCELED"})
 
@@ -101,7 +112,7 @@ def begin(run_id: str, plan: WorkerPlan, start: RunInput, *, show_progress: Show
         _import_folders(lake, start, leave_out=plan.settings.root, show_progress=show_progress)
         check_lake(lake)
         if start.workspace is not None:
-            payload["workspace"] = head_of(lake, start.workspace)
+            payload["workspace"] = head_of(lake, start.workspace, with_ref=not needs_no_ref(start.definition))
         # Opened last: on the embedded servers this creates the run's folder.
         orchestrator = stack.enter_context(closing(servers.open_orchestrator()))
         register_missing_taskdefs(orchestrator, list(plan.tasks.values()))
@@ -120,6 +131,7 @@ def begin(run_id: str, plan: WorkerPlan, start: RunInput, *, show_progress: Show
         side_by_side=side_by_side(start.definition),
         workflow_file=start.file,
         workflow_digest=digest_of(start.definition),
+        input=recorded_input(payload, Masker(secrets_of(plan.settings))),
     )
     save_run(plan.settings.root, run)
     return run
@@ -146,38 +158,63 @@ def find(servers: Backend, run_id: str | None) -> Run:
             else "lakeFS and Conductor: configure them"
         )
         raise RuntimeConfigError(f"run {found.id} is on {where}")
+    root = servers.settings.root
+    if found.embedded and not orchestrator_file(root, found.id).is_file():
+        raise RuntimeConfigError(state_is_gone(found.id, root))
     return found
 
 
 def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
     """Run a worker until the workflow has finished.  After a signal, the workflow is left unfinished, to be resumed."""
     servers, settings = plan.spec.servers, plan.settings
+    earlier = find_end(settings.root, run.id)
+    replaced = earlier.replaced_unsigned if earlier is not None else 0
     with ExitStack() as stack:
         lake, orchestrator = stack.enter_context(servers.opened())
         run_log = stack.enter_context(open_run_log(settings, run))
         stack.enter_context(logging_to(settings, name="run", level=LOG_LEVEL, kept=run_log))
         state = orchestrator.workflow(run.workflow_id)
+        failed_starts = 0
 
         def over() -> bool:
             nonlocal state
             state = orchestrator.workflow(run.workflow_id)
             run_log.show(state)
             observer.show(state)
-            return not state.running
+            return not state.running or failed_starts >= _MOST_FAILED_STARTS
 
         def on_event(event: Event) -> None:
+            nonlocal replaced, failed_starts
+            if event.kind == "died" and event.attempt is None:
+                failed_starts += 1
+            elif event.attempt is not None:
+                failed_starts = 0
+            if event.kind == "ended" and event.result is not None and event.result.seen.replaced_unsigned:
+                replaced += 1
             run_log.on_event(event)
             observer.on_event(event)
 
         if not over():
-            Supervisor(plan, orchestrator, lake).run(until=over, on_event=on_event)
+            worker = Supervisor(plan, orchestrator, lake, executor_backoff=_executor_backoff(servers))
+            worker.run(until=over, on_event=on_event)
             over()
         try:
-            save_end(settings.root, run.id, end_of(state))
+            save_end(settings.root, run.id, replace(end_of(state), replaced_unsigned=replaced))
         except OSError as error:
             # Only listings use the saved outcome; the caller still needs the result.
             log.warning("could not save the outcome of run %s, listings may not show it: %s", run.id, error)
+    if state.running and failed_starts >= _MOST_FAILED_STARTS:
+        raise RuntimeConfigError(
+            f"no executor of run {run.id} can start, {log_file(settings.root, run.id)} says why; once you have fixed the "
+            f"cause, continue with `{resume_command(run, settings.root)}`"
+        )
     return state
+
+
+def _executor_backoff(servers: Backend) -> Backoff:
+    """Return the delays before a dead executor is replaced: no longer than those before a retry."""
+    longest = servers.limits.longest_delay if isinstance(servers, Embedded) else None
+    return BACKOFF if longest is None else replace(BACKOFF, longest=min(BACKOFF.longest, longest))
 
 
 def state_of(servers: Backend, run: Run) -> WorkflowState:
@@ -194,6 +231,7 @@ def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
     with locked_root(servers.settings.workspace_root), servers.opened() as (_, orchestrator):
         if servers.embedded:
             register_missing_taskdefs(orchestrator, list(plan.tasks.values()))
+        save_run(servers.settings.root, replace(run, resumed=[*run.resumed, time.time()]))
         servers.take_over(run.workflow_id)
         state = orchestrator.workflow(run.workflow_id)
         if not state.running and state.status != "COMPLETED":

@@ -4,10 +4,11 @@
     an attempt that is over         removed
     a fence probe or `perago put`   removed when it is older than the limit
     an attempt that is not over     kept, whatever its age
+    a run                           as its workflow is (`runs`)
     unknown                         removed when it is older than the limit; kept if its age is unknown
 
 A claim is removed only after a barrier, and only if no staging branch of its task is kept: a dead attempt's publish request
-may be in flight for as long as its claim exists.
+may be in flight for as long as its claim exists.  A run branch is removed after all claims into it.
 
 There are three steps, in this order.  First, `find_leftovers` lists branches and tags.  Orchestrators are opened after
 that, so that each already knows the attempts whose branches were listed.  Then `judge` looks up all attempts before
@@ -19,7 +20,7 @@ branch again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,29 +32,37 @@ from perago.errors import (
     OrchestratorUnavailable,
 )
 from perago.lake.base import PublishingLake, ReadableLake
-from perago.orchestrator.base import AttemptReader
+from perago.orchestrator.base import AttemptReader, WorkflowState
 from perago.protocol.attempt import TERMINAL_STATUSES, Attempt
 from perago.protocol.metadata import STAGING_BRANCH
 from perago.protocol.names import (
     OLD_CLAIM,
     PROBE,
+    PUBLISHED,
     PUT,
     REPLACED,
+    RUN,
     STAGING,
     InternalBranch,
+    branch_part,
     dated_branch_time,
+    is_run_branch,
+    is_slug,
     parse_internal_branch,
+    run_branch_workflow,
 )
 from perago.runtime.internal_branches import target_of_claim
 
 log = logging.getLogger("perago.sweep")
 
-Kind = Literal["staging", "claim", "proof", "put", "tag"]
+Kind = Literal["staging", "claim", "proof", "put", "tag", "run", "run tag"]
 _BARRIER_SECONDS = 60.0
 _ORIGINS = {
     "tag": "the head it keeps",
     "proof": "the fence was proven on it, and it",
     "put": "`perago put` staged on it, and it",
+    "run": "its last commit",
+    "run tag": "the run whose commits it keeps",
 }
 
 
@@ -109,13 +118,31 @@ class Owners:
                 ) from error
         return "not found" if self.complete else None
 
+    def workflow(self, workflow_id: str) -> WorkflowState | None:
+        """Return a workflow, or None if no orchestrator knows it.  Raises `OrchestratorUnavailable` if the lookup fails."""
+        for orchestrator in () if is_slug(workflow_id) else self.orchestrators:
+            try:
+                return orchestrator.workflow(workflow_id)
+            except OrchestratorNotFound:
+                continue
+            except OrchestratorError as error:
+                raise OrchestratorUnavailable(
+                    f"nothing was removed, because workflow {workflow_id} cannot be looked up: {error}"
+                ) from error
+        return None
 
-def find_leftovers(lake: ReadableLake, repositories: Sequence[str], *, tags: bool) -> list[Leftover]:
-    """List possible leftovers in these repositories, or in all repositories if none are named."""
+
+def find_leftovers(
+    lake: ReadableLake, repositories: Sequence[str], *, tags: bool, runs: bool = False
+) -> list[Leftover]:
+    """List possible leftovers in these repositories, or in all repositories if none are named.
+
+    Tags of replaced heads are listed only with `tags`, and those of published runs only with `runs`.
+    """
     found: list[Leftover] = []
     for repository in repositories or lake.repositories():
         try:
-            found += _leftovers_of(lake, repository, tags=tags)
+            found += _leftovers_of(lake, repository, tags=tags, runs=runs)
         except LakeNotFound:
             # A repository may disappear during the listing, but one that the caller named must exist.
             if repositories:
@@ -124,9 +151,18 @@ def find_leftovers(lake: ReadableLake, repositories: Sequence[str], *, tags: boo
 
 
 def judge(
-    lake: ReadableLake, leftovers: Iterable[Leftover], owners: Owners, *, now: float, older_than: float
+    lake: ReadableLake,
+    leftovers: Iterable[Leftover],
+    owners: Owners,
+    *,
+    now: float,
+    older_than: float,
+    runs: bool = False,
 ) -> list[Verdict]:
-    """Decide for each leftover whether to remove it.  Times and ages are in seconds."""
+    """Decide for each leftover whether to remove it.  Times and ages are in seconds.
+
+    With `runs`, the branches of runs that did not complete go as well, if they are older than the limit.
+    """
     statuses: dict[str, str | None] = {}
 
     def status(owner: InternalBranch) -> str | None:
@@ -134,25 +170,26 @@ def judge(
             statuses[owner.task_id] = owners.status(owner)
         return statuses[owner.task_id]
 
-    return _claims_after_stagings(
-        [
-            _judge_by_age(lake, one, now, older_than)
-            if one.kind in ("tag", "proof", "put")
-            else _judge_by_owner(lake, one, status, now, older_than)
-            for one in leftovers
-        ]
-    )
+    def verdict(one: Leftover) -> Verdict:
+        if one.kind == "run":
+            by_age = _judge_by_age(lake, one, now, older_than)
+            return _judge_run(one, owners.workflow(run_branch_workflow(one.name) or ""), by_age, runs=runs)
+        if one.kind in ("tag", "run tag", "proof", "put"):
+            return _judge_by_age(lake, one, now, older_than)
+        return _judge_by_owner(lake, one, status, now, older_than)
+
+    return _runs_after_claims(_claims_after_stagings([verdict(one) for one in leftovers]))
 
 
 def remove(lake: PublishingLake, verdicts: Iterable[Verdict]) -> Iterator[tuple[Verdict, LakeError | None]]:
-    """Remove the leftovers that the verdicts say to remove, claims last and only after a barrier.
+    """Remove the leftovers that the verdicts say to remove, claims and then run branches last, claims after a barrier.
 
     Yields the verdict on each of them with the error, or with None if the removal succeeded.
     """
     going = [verdict for verdict in verdicts if verdict.goes]
     failed: dict[tuple[str, str], LakeError] = {}
     for verdict in going:
-        if verdict.leftover.kind != "claim":
+        if verdict.leftover.kind not in ("claim", "run"):
             error = _remove(lake, verdict.leftover)
             if error is not None:
                 failed[_task_of(verdict.leftover)] = error
@@ -161,7 +198,14 @@ def remove(lake: PublishingLake, verdicts: Iterable[Verdict]) -> Iterator[tuple[
     for verdict in going:
         one = verdict.leftover
         if one.kind == "claim":
-            yield verdict, failed.get(_task_of(one)) or barriers.error_for(one) or _remove(lake, one)
+            error = failed.get(_task_of(one)) or barriers.error_for(one) or _remove(lake, one)
+            if error is not None:
+                failed[_target_of(one)] = error
+            yield verdict, error
+    for verdict in going:
+        one = verdict.leftover
+        if one.kind == "run":
+            yield verdict, failed.get((one.repository, branch_part(one.name))) or _remove(lake, one)
 
 
 class _Barriers:
@@ -197,7 +241,7 @@ class _Barriers:
 
 
 def _remove(lake: PublishingLake, one: Leftover) -> LakeError | None:
-    drop = lake.drop_tag if one.kind == "tag" else lake.drop_branch
+    drop = lake.drop_tag if one.kind in ("tag", "run tag") else lake.drop_branch
     try:
         drop(one.repository, one.name)
     except LakeError as error:
@@ -211,7 +255,11 @@ def _task_of(one: Leftover) -> tuple[str, str]:
     return one.repository, one.owner.task_id if one.owner is not None else one.name
 
 
-def _leftovers_of(lake: ReadableLake, repository: str, *, tags: bool) -> list[Leftover]:
+def _target_of(claim: Leftover) -> tuple[str, str]:
+    return claim.repository, claim.owner.into if claim.owner is not None else ""
+
+
+def _leftovers_of(lake: ReadableLake, repository: str, *, tags: bool, runs: bool) -> list[Leftover]:
     found = [
         Leftover(repository, _kind(ref.name), ref.name, ref.commit)
         for prefix in (STAGING, OLD_CLAIM)
@@ -224,10 +272,18 @@ def _leftovers_of(lake: ReadableLake, repository: str, *, tags: bool) -> list[Le
         for ref in lake.branches(repository, prefix)
         if dated_branch_time(ref.name) is not None
     ]
-    if tags:
-        found += [
-            Leftover(repository, "tag", ref.name, ref.commit) for ref in lake.tags(repository, REPLACED)
-        ]
+    found += [
+        Leftover(repository, "run", ref.name, ref.commit)
+        for ref in lake.branches(repository, RUN)
+        if is_run_branch(ref.name)
+    ]
+    kept: tuple[tuple[bool, Kind, str], ...] = ((tags, "tag", REPLACED), (runs, "run tag", PUBLISHED))
+    found += [
+        Leftover(repository, kind, ref.name, ref.commit)
+        for wanted, kind, prefix in kept
+        if wanted
+        for ref in lake.tags(repository, prefix)
+    ]
     return found
 
 
@@ -245,6 +301,66 @@ def _claims_after_stagings(verdicts: list[Verdict]) -> list[Verdict]:
         else one
         for one in verdicts
     ]
+
+
+def _runs_after_claims(verdicts: list[Verdict]) -> list[Verdict]:
+    """Return the verdicts, changed so that no run branch is removed while a claim into it is kept."""
+    stay = {_target_of(one.leftover) for one in verdicts if one.leftover.kind == "claim" and not one.goes}
+    return [
+        Verdict(one.leftover, goes=False, why="a claim into it stays")
+        if one.goes
+        and one.leftover.kind == "run"
+        and (one.leftover.repository, branch_part(one.leftover.name)) in stay
+        else one
+        for one in verdicts
+    ]
+
+
+def _judge_run(one: Leftover, workflow: WorkflowState | None, by_age: Verdict, *, runs: bool) -> Verdict:
+    """Decide about a run branch.  `by_age` is the verdict of its age alone.
+
+    The branch of a run that did not complete is where the run can be resumed, so it goes only on request.
+    """
+    if workflow is None:
+        why = "no orchestrator knows its workflow"
+        return _on_request(one, by_age, why, runs=runs)
+    name = f"workflow {workflow.id} is {workflow.status}"
+    opened = _opened_branches(workflow)
+    if workflow.running:
+        if one.name in opened or not by_age.goes:
+            return Verdict(one, goes=False, why=name)
+        return Verdict(one, goes=True, why=f"{name}, and works on another run branch")
+    if workflow.status == "COMPLETED" and one.name not in opened:
+        return Verdict(one, goes=True, why=f"{name}, and has worked on another run branch")
+    if workflow.status == "COMPLETED" and _has_published(workflow, one.name):
+        return Verdict(one, goes=True, why=f"{name}, and its run is published")
+    return _on_request(one, by_age, f"{name}, and its run is not published", runs=runs)
+
+
+def _on_request(one: Leftover, by_age: Verdict, why: str, *, runs: bool) -> Verdict:
+    if not runs:
+        return Verdict(one, goes=False, why=f"{why}: `perago sweep --runs --older-than AGE` removes it")
+    return Verdict(one, goes=by_age.goes, why=f"{why}, and {by_age.why}")
+
+
+def _opened_branches(workflow: WorkflowState) -> set[str]:
+    """Return the run branches that the workflow's steps have opened and given to the steps after them."""
+    opened: dict[str, str] = {}
+    for task in workflow.tasks:
+        workspace = task.output.get("workspace")
+        if task.status == "COMPLETED" and "origin" in task.output and isinstance(workspace, Mapping):
+            opened[task.reference] = str(workspace.get("branch"))
+    return set(opened.values())
+
+
+def _has_published(workflow: WorkflowState, branch: str) -> bool:
+    for task in workflow.tasks:
+        params, given = task.input.get("params"), task.input.get("workspace")
+        publishes = task.status == "COMPLETED" and isinstance(params, Mapping) and "origin" in params
+        for workspace in (given if isinstance(given, list) else [given]) if publishes else ():
+            if isinstance(workspace, Mapping) and workspace.get("branch") == branch:
+                return True
+    return False
 
 
 def _judge_by_owner(
@@ -298,7 +414,7 @@ def _made_at(lake: ReadableLake, one: Leftover) -> float | None:
         commit = lake.commit_at(one.repository, one.commit)
     except LakeNotFound:
         return scheduled
-    own = one.kind == "tag" or commit.metadata.get(STAGING_BRANCH) == one.name
+    own = one.kind in ("tag", "run", "run tag") or commit.metadata.get(STAGING_BRANCH) == one.name
     return commit.created if own else scheduled
 
 

@@ -25,11 +25,13 @@ from perago.declare.task import TaskDefinition
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import AttemptRecord, record_line
+from perago.protocol.steps import PUBLISH
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.events import Event, Kind, Listener
 from perago.runtime.observe.logs import attempt_fields
 from perago.runtime.observe.sanitize import Masker
 from perago.runtime.root.state_dir import new_execution_id
+from perago.runtime.worker.in_flight import InFlightFiles, in_flight_of
 from perago.runtime.worker.leases import LeaseKeeper, lease_interval
 from perago.runtime.worker.task_logs import TaskLogs
 
@@ -92,12 +94,14 @@ class Executions:
         *,
         worker_id: str = "",
         mask: Masker | None = None,
+        in_flight: InFlightFiles | None = None,
     ) -> None:
         self._tasks = tasks
         self._leases = leases
         self._task_logs = task_logs
         self._worker_id = worker_id
         self.mask = mask or Masker([])
+        self._in_flight = in_flight
         self._executions: dict[str, Execution] = {}
 
     def __len__(self) -> int:
@@ -107,6 +111,7 @@ class Executions:
         """Begin an execution of a polled attempt under a new id.  Its lease is extended from now on."""
         execution = Execution(new_execution_id(), assignment)
         self._executions[execution.id] = execution
+        self._record(execution)
         self._task_logs.begin(execution.id, assignment.attempt)
         self.keep_lease(execution.id, assignment.attempt)
         return execution
@@ -119,15 +124,23 @@ class Executions:
         """Return whether the execution is in flight.  Thread-safe."""
         return execution_id in self._executions
 
-    def stop(self, execution: Execution, ending: str) -> None:
+    def stop(self, execution: Execution, ending: str, *, attempt_open: bool = False) -> None:
         """End an execution that is no longer running in any process.
 
-        No result is sent; only the task log records how the execution ended.
+        No result is sent; only the task log records how the execution ended.  If its attempt is still open, the next
+        worker on this root reports it.
         """
         execution.ending = ending
         execution.end_step(time.time())
         self._end_log(execution, timeout=0.0)
-        self.end(execution.id)
+        self._forget(execution.id)
+        if not attempt_open:
+            self._drop_record(execution.id)
+
+    def note_step(self, execution: Execution) -> None:
+        """Record that the execution holds its attempt's claim, once it has begun to publish."""
+        if execution.step == PUBLISH.name:
+            self._record(execution, claimed=True)
 
     def steps(self) -> list[str]:
         """Return the reference names of the workflow steps that are in flight and have no result yet."""
@@ -136,9 +149,8 @@ class Executions:
 
     def end(self, execution_id: str) -> Execution | None:
         """End an execution: stop extending its lease and close its task log."""
-        self._leases.let_go(execution_id)
-        self._task_logs.finish(execution_id)
-        return self._executions.pop(execution_id, None)
+        self._drop_record(execution_id)
+        return self._forget(execution_id)
 
     def let_go(self, execution_id: str) -> None:
         """Stop extending an execution's lease, although the execution stays in flight."""
@@ -168,6 +180,23 @@ class Executions:
         """
         execution.output_read.wait(READ_SECONDS)
         self._end_log(execution, timeout=LOG_SECONDS)
+
+    def _forget(self, execution_id: str) -> Execution | None:
+        self._leases.let_go(execution_id)
+        self._task_logs.finish(execution_id)
+        return self._executions.pop(execution_id, None)
+
+    def _record(self, execution: Execution, *, claimed: bool = False) -> None:
+        if self._in_flight is None:
+            return
+        task = self._tasks.get(execution.attempt.task_name)
+        may_publish = task is not None and task.workspace is not None and not task.workspace.read_only
+        record = in_flight_of(execution.id, execution.assignment, self._worker_id, may_publish=may_publish)
+        self._in_flight.put(replace(record, claimed=claimed))
+
+    def _drop_record(self, execution_id: str) -> None:
+        if self._in_flight is not None:
+            self._in_flight.drop(execution_id)
 
     def _end_log(self, execution: Execution, *, timeout: float) -> None:
         for line in execution.result.seen.trace if execution.result is not None else ():
@@ -235,7 +264,11 @@ def _record_line(execution: Execution, worker_id: str, mask: Masker) -> str:
     checks = tuple(
         replace(check, label=mask(check.label), found=mask(check.found)) for check in record.checks
     )
-    return record_line(replace(record, checks=checks))
+    spark = record.spark
+    if spark is not None:
+        longest = tuple(replace(stage, name=mask(stage.name)) for stage in spark.longest)
+        spark = replace(spark, longest=longest)
+    return record_line(replace(record, checks=checks, spark=spark))
 
 
 def _with_result(record: AttemptRecord, result: ExecutionResult) -> AttemptRecord:
@@ -251,5 +284,7 @@ def _with_result(record: AttemptRecord, result: ExecutionResult) -> AttemptRecor
         saved=moved.saved,
         changed=seen.changed,
         deleted=seen.deleted,
+        replaced_unsigned=seen.replaced_unsigned,
+        spark=seen.spark,
         fence=result.fence_level or "",
     )

@@ -35,7 +35,7 @@ from perago.declare.task import TaskDefinition
 from perago.protocol.attempt import Attempt
 from perago.protocol.outcome import describe
 from perago.runtime.attempt.context import AttemptContext, Observer, ask_until_answered
-from perago.runtime.attempt.transaction import Transaction
+from perago.runtime.attempt.run_steps import new_transaction
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.observe.logs import attempt_logs, logging_by, logging_to
 from perago.runtime.observe.sanitize import Masker, secrets_of
@@ -271,9 +271,8 @@ class _AttemptLoop:
         )
         self._printer.begin(execution_id)
         with attempt_logs(attempt, execution_id, everywhere=True):
-            Transaction(self._tasks[attempt.task_name], request.assignment, execution_id, context).run(
-                hand_over
-            )
+            task = self._tasks[attempt.task_name]
+            new_transaction(task, request.assignment, execution_id, context).run(hand_over)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from typing import Any
 
 from perago.errors import LakeError
 from perago.lake.base import StagingLake
+from perago.orchestrator.base import Assignment
 from perago.protocol.names import claim_branch_name, staging_prefix, workdir_name
 from perago.protocol.outcome import Outcome, describe, executor_died
 from perago.protocol.steps import step_named
@@ -34,6 +35,7 @@ from perago.runtime.observe.logs import HAS_EVENT
 from perago.runtime.root.workdirs import remove_workdir
 from perago.runtime.worker.executions import DIED, STOPPED, EventPublisher, Execution, Executions, fields_of
 from perago.runtime.worker.executor_protocol import ExecutorExit
+from perago.runtime.worker.in_flight import InFlight
 from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.pending_results import PendingResults
 from perago.runtime.worker.self_check import SelfCheck
@@ -58,6 +60,12 @@ class DeadExecutorCleanup:
         self.remove_workdir(execution)
         self._drop_staging(execution)
         self.drop_claim(claim)
+
+    def clean_left_behind(self, record: InFlight) -> None:
+        """Remove the workdir and staging branches of an execution whose whole worker is gone."""
+        workspace = {"repository": record.repository} if record.repository else None
+        assignment = Assignment(record.attempt, {"workspace": workspace})
+        self.clean(Execution(record.execution_id, assignment, unsure=True))
 
     def remove_workdir(self, execution: Execution) -> None:
         """Remove an execution's workdir.  Failures are logged."""
@@ -154,7 +162,7 @@ class ExecutorExitHandler:
             if forced:
                 self.cleanup.remove_workdir(execution)
                 if execution.result is None:
-                    self.executions.stop(execution, STOPPED)
+                    self.executions.stop(execution, STOPPED, attempt_open=True)
             elif execution.result is not None:
                 self.clean_later(execution)
             elif stale:

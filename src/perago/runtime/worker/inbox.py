@@ -104,8 +104,15 @@ class StopRequested:
     signal: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerDied:
+    """A dead worker left this attempt in flight, and it is safe to report it as FAILED."""
+
+    pending: PendingResult
+
+
 AboutAttempts = Polled | PollerEnded | ExecutorAnswered | ExecutorGone | AttemptOver
-AboutResults = DeliveryResult | ResultDelayed | ResultStored | ExecutionFinished
+AboutResults = DeliveryResult | ResultDelayed | ResultStored | ExecutionFinished | WorkerDied
 Message = AboutAttempts | AboutResults | WorkerProbed | StopRequested | Event
 """All messages that may be posted.  An `Event` is only published; the supervisor does not act on it."""
 

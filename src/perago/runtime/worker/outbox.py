@@ -50,6 +50,10 @@ class Outbox:
         """Delete the entry of a result that no longer needs to be sent."""
         self._file(execution_id).unlink(missing_ok=True)
 
+    def has(self, execution_id: str) -> bool:
+        """Return whether there is an entry of the execution, even one that cannot be read."""
+        return self._file(execution_id).exists()
+
     def unsent(self) -> Iterator[PendingResult]:
         """Yield the results for this orchestrator that an earlier worker left unsent.  Deletes partly written files."""
         for file in self._files():

@@ -79,20 +79,34 @@ class PendingResults:
         self._unsent.add(execution.id)
         self._sender.send(pending, partial(self._before_sending, execution))
 
-    def resume(self) -> None:
-        """Send the results that an earlier worker left in the outbox."""
-        for pending in self._sender.outbox.unsent():
+    def resume(self) -> frozenset[str]:
+        """Send the results that an earlier worker left in the outbox.  Returns the ids of their tasks."""
+        found = tuple(self._sender.outbox.unsent())
+        for pending in found:
             log.info(
                 "found a result of an earlier worker in the outbox, sending it: task %s",
                 pending.attempt.task_id,
             )
-            try:
-                self._executions.keep_lease(pending.execution_id, pending.attempt)
-            except (TypeError, ValueError) as error:
-                log.warning("the result of task %s stays in the outbox: %s", pending.attempt.task_id, error)
-                continue
-            self._unsent.add(pending.execution_id)
-            self._sender.resume(pending)
+            self._resume(pending)
+        return frozenset(pending.attempt.task_id for pending in found)
+
+    def report(self, pending: PendingResult) -> None:
+        """Send the FAILED of an attempt that a dead worker left, as if that worker had left the result in the outbox."""
+        self._sender.keep(pending)
+        self._resume(pending)
+
+    def in_outbox(self, execution_id: str) -> bool:
+        """Return whether the outbox has a result of the execution, even one that cannot be read."""
+        return self._sender.outbox.has(execution_id)
+
+    def _resume(self, pending: PendingResult) -> None:
+        try:
+            self._executions.keep_lease(pending.execution_id, pending.attempt)
+        except (TypeError, ValueError) as error:
+            log.warning("the result of task %s stays in the outbox: %s", pending.attempt.task_id, error)
+            return
+        self._unsent.add(pending.execution_id)
+        self._sender.resume(pending)
 
     def on_delivered(self, delivery: DeliveryResult) -> None:
         """Handle the orchestrator's response to a result: end the execution and publish an event."""

@@ -15,7 +15,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeError, RuntimeConfigError
 from perago.lake.base import ReadableLake
 from perago.orchestrator.base import Orchestrator
-from perago.protocol.policies import POLICIES, REUSE, SUPERSEDE, declaration_text
+from perago.protocol.policies import REUSE, SUPERSEDE, declaration_text
 from perago.runtime.registration import TaskDefChange, apply_changes, plan_changes
 from perago.runtime.worker.executor import ExecutorSpec
 from perago.runtime.worker.executor_protocol import ExecutorFactory
@@ -107,7 +107,7 @@ def check_tasks(settings: Settings, tasks: Iterable[TaskDefinition]) -> None:
             settings.fence == "hard"
             and spec is not None
             and not spec.read_only
-            and not POLICIES[spec.on_abandoned].fits_hard_fence
+            and not spec.policy.fits_hard_fence
         ):
             raise RuntimeConfigError(
                 f"PERAGO_FENCE=hard, but task {task.name!r} replaces abandoned publications, which no server can "

@@ -43,6 +43,8 @@ class Slot:
     done: int = 0
     stopped_stale: bool = False
     broken: str = ""
+    backoff: Backoff = BACKOFF
+    """The delays before an executor is started again after unexpected deaths."""
     _starts: int = 0
     _failures: int = 0
     _link: Link | None = None
@@ -102,15 +104,15 @@ class Slot:
     def on_exit(self, now: float, *, by_itself: bool) -> list[Execution]:
         """Handle the executor's exit: schedule the next start and return the executions that may need cleanup.
 
-        Only an unexpected death delays the next start, by 1, 2, 4 … 30 s.  An attempt that ends with a result resets
-        the delay.
+        Only an unexpected death delays the next start, by default by 1, 2, 4 … 30 s.  An attempt that ends with
+        a result resets the delay.
         """
         left = [*self.uncleaned.values(), *([self.execution] if self.execution is not None else [])]
         self.uncleaned, self.execution = {}, None
         self.state, self.start_at = "waiting", now
         if by_itself:
             self._failures += 1
-            self.start_at += BACKOFF.delay(self._failures)
+            self.start_at += self.backoff.delay(self._failures)
         if self._link is not None:
             self._link.close()
         return left
@@ -119,12 +121,18 @@ class Slot:
 class Slots:
     """All slots of a worker."""
 
-    def __init__(self, slot_pools: Iterable[SlotPool], inbox: Inbox, executions: Executions) -> None:
+    def __init__(
+        self,
+        slot_pools: Iterable[SlotPool],
+        inbox: Inbox,
+        executions: Executions,
+        backoff: Backoff = BACKOFF,
+    ) -> None:
         self._slots: list[Slot] = []
         for slot_pool in slot_pools:
             first = len(self._slots)
             self._slots += [
-                Slot(number, slot_pool.launch, inbox, executions, frozenset(slot_pool.tasks))
+                Slot(number, slot_pool.launch, inbox, executions, frozenset(slot_pool.tasks), backoff=backoff)
                 for number in range(first, first + slot_pool.slots)
             ]
 

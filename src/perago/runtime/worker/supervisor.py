@@ -20,6 +20,7 @@ from functools import partial
 
 from perago.lake.base import StagingLake
 from perago.orchestrator.base import Assignment, Orchestrator
+from perago.protocol.backoff import Backoff
 from perago.protocol.outcome import dispatch_failed
 from perago.runtime.execution_result import Claim, DeliveryResult, pending_result_of
 from perago.runtime.observe.events import Event, Listener, counting
@@ -33,6 +34,7 @@ from perago.runtime.sweep.workdirs import WorkdirSweep
 from perago.runtime.worker import executor_protocol, inbox
 from perago.runtime.worker.executions import EventPublisher, Execution, Executions, fields_of, log_result
 from perago.runtime.worker.executor_exit import DeadExecutorCleanup, ExecutorExitHandler
+from perago.runtime.worker.in_flight import InFlightFiles, ReportJob, without_result
 from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.lifecycle import Shutdown, posting_stop_signals, serve_status
@@ -40,7 +42,7 @@ from perago.runtime.worker.pending_results import PendingResults
 from perago.runtime.worker.plan import SlotPool, WorkerPlan
 from perago.runtime.worker.poller import Pollers
 from perago.runtime.worker.self_check import SelfCheck, probe_worker
-from perago.runtime.worker.slots import Slot, Slots
+from perago.runtime.worker.slots import BACKOFF, Slot, Slots
 from perago.runtime.worker.task_logs import TaskLogs, log_forwarded
 
 log = logging.getLogger("perago.supervisor")
@@ -58,7 +60,14 @@ Until = Callable[[], bool]
 class Supervisor:
     """Runs one worker on one workspace root, from its start to its exit."""
 
-    def __init__(self, plan: WorkerPlan, orchestrator: Orchestrator, lake: StagingLake) -> None:
+    def __init__(
+        self,
+        plan: WorkerPlan,
+        orchestrator: Orchestrator,
+        lake: StagingLake,
+        *,
+        executor_backoff: Backoff = BACKOFF,
+    ) -> None:
         self._plan = plan
         self._orchestrator = orchestrator
         self._lake = lake
@@ -81,8 +90,14 @@ class Supervisor:
             health_state=self._health_state,
             threads=max(2, min(plan.slots, 8)),
         )
+        self._in_flight = InFlightFiles(self._root, orchestrator.address)
         self._executions = Executions(
-            plan.tasks, self._leases, self._task_logs, worker_id=plan.worker_id, mask=self._mask
+            plan.tasks,
+            self._leases,
+            self._task_logs,
+            worker_id=plan.worker_id,
+            mask=self._mask,
+            in_flight=self._in_flight,
         )
         self._pending_results = PendingResults(
             self._executions, self._cleanup, self._event_publisher, health_state=self._health_state
@@ -98,7 +113,7 @@ class Supervisor:
         )
         self._workdirs = WorkdirSweep(plan.settings, self._executions.has)
         self._slot_pools = plan.slot_pools
-        self._slots = Slots(self._slot_pools, self._inbox, self._executions)
+        self._slots = Slots(self._slot_pools, self._inbox, self._executions, executor_backoff)
         self._pollers = Pollers(
             orchestrator, self._slot_pools, plan.worker_id, self._inbox, health_state=self._health_state
         )
@@ -129,7 +144,7 @@ class Supervisor:
                 opened.enter_context(service)
             opened.callback(self._slots.kill_all)
             opened.enter_context(posting_stop_signals(self._inbox))
-            self._pending_results.resume()
+            self._report_left_behind(answered=self._pending_results.resume())
             # Sweep again soon: if a supervisor was just killed, its executors may not have been dead yet.
             self._chores.add("sweep", self._sweep, after=second_sweep)
             log.info("worker %s", self._plan)
@@ -241,6 +256,8 @@ class Supervisor:
                 self._pending_results.on_delayed(message)
             case inbox.ResultStored(pending, error):
                 self._pending_results.on_stored(pending, error)
+            case inbox.WorkerDied(pending):
+                self._pending_results.report(pending)
             case inbox.ExecutionFinished(execution_id):
                 self._executions.end(execution_id)
             case inbox.WorkerProbed(problem):
@@ -267,6 +284,7 @@ class Supervisor:
             case executor_protocol.StepStarted(execution_id, step):
                 if (execution := self._executions.get(execution_id)) is not None:
                     execution.begin(step, time.time())
+                    self._executions.note_step(execution)
                     self._event_publisher.publish_for("step", execution)
             case executor_protocol.BodyProgress(execution_id, text):
                 if (execution := self._executions.get(execution_id)) is not None:
@@ -310,6 +328,20 @@ class Supervisor:
         else:
             self._executions.let_go(execution.id)
             self._chores.add(("quiet", execution.id), partial(self._finish, execution, result.claim))
+
+    def _report_left_behind(self, *, answered: frozenset[str]) -> None:
+        """Report the attempts that a dead worker on this root left in flight without a result, if that is safe."""
+        left = without_result(self._in_flight.read(), answered, self._pending_results.in_outbox)
+        for record in left:
+            job = ReportJob(
+                record,
+                self._orchestrator,
+                self._lake,
+                clean=self._cleanup.clean_left_behind,
+                report=lambda pending: self._inbox.post(inbox.WorkerDied(pending)),
+                drop=self._in_flight.drop,
+            )
+            self._chores.add(("report", record.execution_id), job)
 
     # --- chores, on other threads ----------------------------------------------------------------------------
 

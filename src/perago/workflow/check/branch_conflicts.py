@@ -28,7 +28,7 @@ from perago.protocol.view import overlap
 from perago.workflow.check.context import Checking, Finding, Level
 from perago.workflow.check.step_order import Ran, has_run
 from perago.workflow.model.definition import Block, Step
-from perago.workflow.model.expressions import understood, whole
+from perago.workflow.model.expressions import known, understood, whole
 from perago.workflow.model.step_types import TERMINATE
 
 Version = tuple[str, str]
@@ -36,9 +36,41 @@ Version = tuple[str, str]
 
 
 def writes(checking: Checking, step: Step) -> bool:
-    """Return whether a step's task may publish."""
+    """Return whether a step's task may publish to the branch that it starts from."""
     task = checking.task_of(step)
-    return task is not None and task.workspace is not None and not task.workspace.read_only
+    return (
+        task is not None and task.workspace is not None and not task.workspace.read_only and not task.run_step
+    )
+
+
+def run_step_of(checking: Checking, step: Step) -> str:
+    """Return `open` or `publish` for a step that opens or publishes a run, else an empty string."""
+    task = checking.task_of(step)
+    return "" if task is None else task.run_step
+
+
+def is_isolated(checking: Checking, step: Step) -> bool:
+    """Return whether a step opens a run on a branch of its own."""
+    if run_step_of(checking, step) != "open":
+        return False
+    params = known(step.inputs.get("params"), checking.given)
+    return not isinstance(params, Mapping) or params.get("isolate", True) is not False
+
+
+def origin_step(checking: Checking, step: Step) -> Step | None:
+    """Return the step that opened the run which a step publishes, or None if it is unknown."""
+    params = step.inputs.get("params")
+    expression = whole(params.get("origin")) if isinstance(params, Mapping) else None
+    if expression is None:
+        return None
+    parts, end = understood(expression)
+    opened = checking.workflow.steps.get(str(parts[0])) if parts and end == len(expression) else None
+    return opened if opened is not None and parts[1:] == ("output", "origin") else None
+
+
+def run_branch_of(opened: Step) -> str:
+    """Return the name in the check of the branch on which a run works."""
+    return f"the run of {opened.reference}"
 
 
 def are_independent(checking: Checking, one: Step, other: Step) -> bool:
@@ -112,10 +144,23 @@ def _version(checking: Checking, expression: str, followed: frozenset[str]) -> V
     source = checking.workflow.steps.get(str(parts[0]))
     if source is None or parts[1:] not in {("output", "workspace"), ("input", "workspace")}:
         return None
+    if parts[1] == "output" and is_isolated(checking, source):
+        return run_branch_of(source), source.reference
+    if parts[1] == "output" and run_step_of(checking, source) == "publish":
+        return _published_version(checking, source, followed)
     start = start_of(checking, source, followed)
     if start is None or parts[1] == "input" or not writes(checking, source):
         return start
     return start[0], source.reference
+
+
+def _published_version(
+    checking: Checking, step: Step, followed: frozenset[str] = frozenset()
+) -> Version | None:
+    """Return the version that publishing a run makes, on the branch that the run started from; None if unknown."""
+    opened = origin_step(checking, step)
+    target = None if opened is None else start_of(checking, opened, followed)
+    return None if target is None else (target[0], step.reference)
 
 
 def _version_of_fields(
@@ -213,14 +258,17 @@ def _after_publishing(walk: _Walk, step: Step, state: _State, *, first: bool) ->
     start = start_of(walk.checking, step)
     if start is None:
         return state
-    if not writes(walk.checking, step):
+    publishes_run = run_step_of(walk.checking, step) == "publish"
+    if not publishes_run and not writes(walk.checking, step):
         return _State(state.old, state.perhaps, state.seen | {start})
     _check_start(walk, step, state, first=first)
-    made = (start[0], step.reference)
+    made = _published_version(walk.checking, step) if publishes_run else (start[0], step.reference)
+    if made is None:
+        return state
     moved = {
         version: step.reference
         for version in {*state.seen, start, *starts_of(walk.checking, step)}
-        if version[0] == start[0] and version != made
+        if version[0] == made[0] and version != made
     }
     fresh_old = {version: by for version, by in state.old.items() if version != made}
     fresh_perhaps = {version: by for version, by in state.perhaps.items() if version != made}

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
+from perago.declare.run_steps import with_run_steps
 from perago.declare.task import TaskDefinition
 from perago.protocol.suggestions import did_you_mean
 from perago.workflow.check.branch_conflicts import moved_heads
 from perago.workflow.check.context import Checking, Finding, WorkflowDiagnostic, error, warning
 from perago.workflow.check.inputs import step_input
 from perago.workflow.check.references import output_reads, step_reads
+from perago.workflow.check.run_steps import run_steps
 from perago.workflow.model.definition import Step, WorkflowDefinition, read_workflow
 from perago.workflow.model.step_types import FORK_JOIN, JOIN, JOINS, SIMPLE
 
@@ -35,7 +37,8 @@ def check_workflow(
     the names of tasks that other workers run and whose declarations are unknown.
     """
     try:
-        findings = dict.fromkeys(_findings(definition, tasks, given, elsewhere))
+        known = {task.name: task for task in with_run_steps(tasks.values(), definition)}
+        findings = dict.fromkeys(_findings(definition, known, given, elsewhere))
     except RecursionError:
         findings = {warning(None, "the workflow is nested too deeply to be checked"): None}
     return [WorkflowDiagnostic(one.level, one.step, one.message, file) for one in findings]
@@ -69,6 +72,7 @@ def _findings(
     # Steps that share a name have no defined order.
     if not workflow.twins:
         findings.extend(moved_heads(checking))
+        findings.extend(run_steps(checking))
     outputs = definition.get("outputParameters")
     if isinstance(outputs, Mapping):
         findings.extend(output_reads(checking, outputs))

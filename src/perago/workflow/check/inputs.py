@@ -105,8 +105,9 @@ def _violation(details: ErrorDetails, params: Any, *, whole: bool) -> InputViola
     path, choice = _data_path(details, params)
     kind = details["type"]
     about = at(params, path)
-    # While a part of the value is unknown, the intended member of a union is unknown too.
-    if has_unknown(choice) or about is UNKNOWN:
+    # While a part of the value is unknown, the intended member of a union is unknown too.  A list with an unknown item
+    # was left out as a whole, so it looks missing.
+    if has_unknown(choice) or without_unknown(about) is UNKNOWN:
         return None
     if kind == "missing":
         return InputViolation(path, kind, "is missing")
@@ -233,7 +234,9 @@ def _one_workspace(checking: Checking, step: Step, given: Any, called: str) -> I
     if not isinstance(value, Mapping):
         yield error(step.reference, f"{label}: {called} must be an object, not {type(value).__name__}")
         return
-    absent = [name for name in _FIELDS if name not in value]
+    task = checking.task_of(step)
+    opens = task is not None and task.run_step == "open"
+    absent = [name for name in (_FIELDS[:2] if opens else _FIELDS) if name not in value]
     for name in value:
         if name in _FIELDS or name in _REF_TYPES:
             continue

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from perago.protocol.steps import BODY, CLEANUP, HAND_OVER, ORDER, PUBLISH
+from perago.protocol.steps import BODY, CLEANUP, HAND_OVER, PLAIN_ORDER, PUBLISH
 from tests.runtime.conftest import REAL
 from tests.support.faults.observers import SignalAt
 from tests.support.processes.processes import ancestors, is_running
@@ -25,10 +25,10 @@ def assert_published_once(world: WorkerWorld, before: str) -> None:
 
 # A host is killed at once, and what it had heard of the first steps may not have left it: on a busy machine a small body
 # begins before the host gets its turn.  At the last step all is said.
-MAYBE_UNHEARD = {*(step.name for step in ORDER[: ORDER.index(BODY) + 1]), CLEANUP.name}
+MAYBE_UNHEARD = {*(step.name for step in PLAIN_ORDER[: PLAIN_ORDER.index(BODY) + 1]), CLEANUP.name}
 
 
-@pytest.mark.parametrize("step", [step.name for step in ORDER])
+@pytest.mark.parametrize("step", [step.name for step in PLAIN_ORDER])
 @pytest.mark.parametrize("world", ["local"], indirect=True)
 def test_a_host_killed_at_a_step_takes_its_executor_along_and_the_retry_publishes_once(
     world: WorkerWorld, step: str

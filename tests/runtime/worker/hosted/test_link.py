@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -276,6 +278,26 @@ def test_a_port_that_is_taken_is_one_clear_error_before_anything_is_polled(
             RuntimeConfigError, match=f"cannot listen at 127.0.0.1:{engine.port} .* spark.perago.port"
         ):
             Hosted(engine, spec, name="a script").check()
+
+
+def test_a_worker_says_what_it_waits_for_as_long_as_it_waits(
+    engine: ByScript, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "perago.engine")
+    engine.up = reminded = threading.Event()
+    caplog.handler.addFilter(lambda record: "still" not in record.getMessage() or reminded.set() or True)
+    engine.hosts = [lambda _plan, _job: Report(())]
+    spec = ExecutorSpec(NoBackend(load_settings({}, root=tmp_path)), (), ())
+
+    Hosted(engine, spec, name="Spark at spark://head:7077", remind=0.001).check()
+
+    said = [re.sub(r"\d+(\.\d+)? s\b", "N s", one) for one in caplog.messages]
+    spark = "Spark at spark://head:7077"
+    assert said[0] == f"waiting for {spark}: its master and a session"
+    assert f"still waiting for {spark}, after N s: its master and a session" in said
+    assert f"{spark} is ready after N s" in said
+    assert f"waiting for an executor of {spark}: it needs a free core there, and loads the tasks" in said
+    assert said[-1] == f"an executor of {spark} is ready after N s"
 
 
 def test_an_executor_killed_before_its_engine_is_up_reports_nothing_after_its_exit(

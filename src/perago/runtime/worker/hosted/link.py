@@ -12,9 +12,12 @@ separate job, which finds or starts one of Perago's executor processes on one of
 from __future__ import annotations
 
 import contextlib
+import logging
 import pickle
 import secrets
 import threading
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,12 +43,21 @@ from perago.runtime.worker.hosted.transport import HostListener
 from perago.runtime.worker.inbox import ExecutorAnswered, ExecutorGone, Inbox
 from perago.runtime.worker.output_capture import OutputListener
 
+log = logging.getLogger("perago.engine")
+REMINDER_SECONDS = 15.0
+
 
 class Hosted:
-    """Starts executors on an engine; `name` is the engine's name, as shown in messages."""
+    """Starts executors on an engine; `name` is the engine's name, as shown in messages.
 
-    def __init__(self, jobs: Jobs, spec: ExecutorSpec, *, name: str) -> None:
+    While the first executor starts, a log line says every `remind` seconds what the worker is waiting for.
+    """
+
+    def __init__(
+        self, jobs: Jobs, spec: ExecutorSpec, *, name: str, remind: float = REMINDER_SECONDS
+    ) -> None:
         self._jobs = jobs
+        self._remind = remind
         # Otherwise the log would end up in one of the engine's files, on another machine.
         self._spec = replace(spec, passes_logs=True)
         self._name = name
@@ -72,11 +84,14 @@ class Hosted:
 
         Raises `RuntimeConfigError` if the executor does not become ready.
         """
-        hosts = self.open()
+        with _waiting_for(str(self), "its master and a session", self._remind):
+            hosts = self.open()
         job = f"check-{hosts.plan.session}"
         hosts.listener.expect(job, _discard_messages)
         try:
-            report = hosts.jobs.run(job, "perago start", partial(host, hosts.plan, job, None))
+            needs = "it needs a free core there, and loads the tasks"
+            with _waiting_for(f"an executor of {self}", needs, self._remind):
+                report = hosts.jobs.run(job, "perago start", partial(host, hosts.plan, job, None))
         except JobLost as lost:
             raise RuntimeConfigError(f"no job runs on {self}: {lost}") from lost
         finally:
@@ -178,6 +193,24 @@ class HostedLink:
             already, self._gone = self._gone, True
         if not already:
             self._inbox.post(ExecutorGone(self._number, executor_exit))
+
+
+@contextlib.contextmanager
+def _waiting_for(what: str, needs: str, remind: float) -> Iterator[None]:
+    """Log what the worker waits for, at once and then regularly until the `with` block ends."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(remind):
+            log.info("still waiting for %s, after %.0f s: %s", what, time.monotonic() - began, needs)
+
+    log.info("waiting for %s: %s", what, needs)
+    threading.Thread(target=repeat, name="perago-engine-wait", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+    log.info("%s is ready after %.1f s", what, time.monotonic() - began)
 
 
 def _discard_messages(connection: HostConnection, _connect: Connect) -> None:

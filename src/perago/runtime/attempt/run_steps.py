@@ -1,0 +1,361 @@
+"""Runs the attempts of the two built-in steps, which make a run one transaction (`protocol/run_steps`).
+
+    perago_open      validate input → resolve the branch → revoke → attempt fence → claim → create the run branch with its
+                     marker → attempt fence → hand over
+    perago_publish   validate input → read the run → revoke → published already? → stage R without the marker → as for every
+                     other attempt: claim, decide, attempt fence, publish or settle → tag R → hand over
+
+Opening answers only with what is on the run branch.  So an execution that finds the branch finishes it and gives the same
+answer.  Nobody else has its name: it depends on the attempt.
+
+Publishing is an attempt like any other, except that its result is not in a folder but on a branch, and that its input
+commit is the origin.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from perago.declare.run_steps import OpenParams, PublishParams
+from perago.declare.task import TaskDefinition
+from perago.errors import LakeConflict, LakeNotFound, NothingToCommit, PublishFenceError, TaskInputError
+from perago.lake.base import PublishingLake, ReadableLake
+from perago.orchestrator.base import Assignment, AttemptReader, WorkflowState
+from perago.protocol import steps
+from perago.protocol.changes import Changes, FileState
+from perago.protocol.metadata import INPUT_REF, KEY, RUN_COMMIT
+from perago.protocol.names import is_run_branch_of, published_tag_name, run_branch_name
+from perago.protocol.paths import in_actions
+from perago.protocol.publication import MAX_RANGE, Commit, TargetBranch, Workspace, own_commits
+from perago.protocol.refusal import made_by
+from perago.protocol.run_steps import (
+    MARKER_PATH,
+    MARKER_TEXT,
+    RUN_KEY,
+    foreign_commit,
+    marker_commit,
+    origin_of,
+    steps_text,
+)
+from perago.protocol.signing import RunSummary, Signature, input_digest, is_in_place
+from perago.protocol.view import View
+from perago.runtime.attempt.context import AttemptContext
+from perago.runtime.attempt.contract import ANOTHER_LAKE, commit_of, read_input, workspace_output
+from perago.runtime.attempt.listing import list_view
+from perago.runtime.attempt.preflight import missing_branch, read_before_body
+from perago.runtime.attempt.publish_decision import OnBranch, Published, Result
+from perago.runtime.attempt.publisher import Publisher
+from perago.runtime.attempt.transaction import Transaction
+from perago.runtime.attempt.workspace_join import start_of
+from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes
+
+log = logging.getLogger("perago.transaction")
+
+_WHOLE = View("")
+_NEW_RUN = "Nothing was published. Start a new workflow"
+
+
+def new_transaction(
+    task: TaskDefinition, assignment: Assignment, execution_id: str, context: AttemptContext
+) -> Transaction:
+    """Return the transaction that runs one execution of an attempt."""
+    kind = {"": Transaction, "open": OpenRun, "publish": PublishRun}[task.run_step]
+    return kind(task, assignment, execution_id, context)
+
+
+class OpenRun(Transaction):
+    """One execution of an attempt of `perago_open`."""
+
+    def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
+        context = self._context
+        with self._in(steps.INPUT):
+            given = read_input(self._task, self._assignment.input)
+            assert isinstance(given.params, OpenParams)  # noqa: S101 - the model of this task
+            [sent] = given.workspaces
+            origin = _origin_workspace(context.lake, sent)
+        if not given.params.isolate:
+            return _opened(origin, origin)
+        repository, branch = origin["repository"], run_branch_name(self._attempt)
+        workspace = Workspace(repository, origin["branch"], origin["ref"], "")
+        signature = Signature(self._attempt, self._execution_id, workspace, "")
+        publisher = self._new_publisher(signature, cleanup)
+        with self._in(steps.REVOKE):
+            publisher.revoke(self._check_current)
+        with self._in(steps.FIRST_FENCE):
+            self._fence()
+        with self._in(steps.CLAIM):
+            publisher.claim()
+        with self._in(steps.STAGE):
+            marked = _create_run_branch(context.lake, signature, branch)
+            self._fence()
+        return _opened({**origin, "branch": branch, "ref": marked.id}, {**origin, "ref": origin_of(marked)})
+
+
+def _opened(workspace: Mapping[str, str], origin: Mapping[str, str]) -> Mapping[str, Any]:
+    return {"workspace": workspace, "origin": origin}
+
+
+def _origin_workspace(lake: ReadableLake, sent: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the workspace that a run starts from, with the full id of its commit."""
+    repository, branch = sent["repository"], sent["branch"]
+    if branch.startswith(INTERNAL_NAME_PREFIX):
+        raise TaskInputError(
+            f"workspace.branch {branch!r} is one of Perago's own branches, and a run publishes to a branch that people "
+            "read: send that one"
+        )
+    try:
+        head = lake.head(repository, branch)
+    except LakeNotFound as missing:
+        raise missing_branch(repository, branch, missing) from missing
+    commit = commit_of(lake, sent) if "ref" in sent else head
+    return {**sent, "ref": commit.id}
+
+
+def _create_run_branch(lake: PublishingLake, signature: Signature, branch: str) -> Commit:
+    """Create the run branch with its marker, or finish it, and return the commit that contains the marker."""
+    workspace = signature.workspace
+    start = workspace.ref
+    try:
+        lake.create_branch(workspace.repository, branch, start)
+    except LakeConflict:
+        log.info("run branch %s exists, finishing it", branch)
+        marked = marker_commit(lake.log(workspace.repository, branch, MAX_RANGE))
+        if marked is not None:
+            return marked
+        start = lake.head(workspace.repository, branch).id
+    metadata = {**signature.identity(), KEY: RUN_KEY, INPUT_REF: start}
+    try:
+        lake.create_object(workspace.repository, branch, MARKER_PATH, MARKER_TEXT.encode())
+    except LakeConflict:
+        log.info("run branch %s has its marker", branch)
+    try:
+        lake.commit(workspace.repository, branch, f"perago: opens a run from {start}", metadata)
+    except NothingToCommit:
+        log.info("the marker of run branch %s is committed", branch)
+    head = lake.head(workspace.repository, branch)
+    marked = marker_commit([head]) or marker_commit(lake.log(workspace.repository, branch, MAX_RANGE))
+    if marked is None:
+        raise PublishFenceError(
+            f"run branch {branch!r} of {workspace.repository!r} has other commits than a run's. {_NEW_RUN}"
+        )
+    return marked
+
+
+class PublishRun(Transaction):
+    """One execution of an attempt of `perago_publish`."""
+
+    def _work(self, cleanup: ExitStack) -> Mapping[str, Any]:
+        lake, attempt = self._context.lake, self._attempt
+        with self._in(steps.INPUT):
+            given = read_input(self._task, self._assignment.input)
+            params = given.params
+            assert isinstance(params, PublishParams)  # noqa: S101 - the model of this task
+            start = start_of(lake, attempt, given.workspaces, _WHOLE)
+            last, origin = start.workspace, params.origin
+            if last.repository != origin.repository:
+                raise TaskInputError(
+                    f"params.origin.repository is {origin.repository!r}, and workspace.repository {last.repository!r}: send "
+                    "the origin and the last workspace of one run"
+                )
+            if last.branch == origin.branch:
+                # Not isolated: every step has published by itself.
+                return {"workspace": workspace_output(start.given, last.ref)}
+            sent_origin = origin.model_dump()
+            started = commit_of(lake, sent_origin, "params.origin").id
+            run = self._read_run(last, started)
+        rebases = params.on_advanced == "rebase"
+        view = (
+            _view_of_run(run.workflows, last.repository, frozenset({last.branch, origin.branch}))
+            if rebases
+            else _WHOLE
+        )
+        workspace = Workspace(
+            last.repository, origin.branch, started, view.prefix, view if view.declared else None
+        )
+        digest = input_digest(
+            task_name=self._task.name,
+            version=self._task.version,
+            params={"origin": started},
+            input_ref=last.ref,
+            view=_WHOLE,
+        )
+        summary = RunSummary(last.ref, steps_text(run.commits))
+        signature = Signature(attempt, self._execution_id, workspace, digest, summary)
+        publisher = self._new_publisher(signature, cleanup, rebases=rebases)
+        with self._in(steps.REVOKE):
+            publisher.revoke(self._check_current)
+            target = read_before_body(lake, workspace)
+        with self._in(steps.REUSE):
+            published = self._published_before(publisher, target, last.ref)
+        if published is None:
+            place = _RunPlace(publisher, last.ref)
+            if not place.changes and not self._own_publications(target):
+                self._fence()
+                published = Published(started)
+            else:
+                published = self._publish(publisher, place, {})
+        if published.ref != started:
+            self._keep(workspace.repository, last.ref)
+        return {"workspace": {**start.given, "branch": origin.branch, "ref": published.ref}}
+
+    def _read_run(self, last: Workspace, origin: str) -> _Run:
+        """Return the commits of the run.  Raises `PublishFenceError` if it cannot be published whole."""
+        lake, attempt = self._context.lake, self._attempt
+        where = f"run branch {last.branch!r} of {last.repository!r}"
+        if not is_run_branch_of(last.branch, attempt.workflow_instance_id):
+            raise TaskInputError(
+                f"workspace.branch {last.branch!r} is not the run branch of this workflow: send the workspace of the last "
+                "step, which began with the workspace of perago_open"
+            )
+        try:
+            head = lake.head(last.repository, last.branch)
+        except LakeNotFound as gone:
+            raise PublishFenceError(
+                f"the run branch is gone. {_NEW_RUN} ({where}: {gone}; {ANOTHER_LAKE})", final=True
+            ) from gone
+        if head.id != last.ref:
+            raise PublishFenceError(
+                f"{where} is at {head.id} ({made_by(head)}), and not at the commit to publish, {last.ref}. {_NEW_RUN}, in "
+                "which the publishing step takes the workspace of the last step, or of all last steps"
+            )
+        found = list(lake.log(last.repository, last.ref, MAX_RANGE))
+        marked = marker_commit(found)
+        if marked is None or origin_of(marked) != origin:
+            raise PublishFenceError(
+                f"{where} does not begin at the origin {origin} within {MAX_RANGE} commits. {_NEW_RUN}",
+                final=True,
+            )
+        commits = tuple(found[: found.index(marked)])
+        orchestrator = self._context.orchestrator
+        workflow = orchestrator.workflow(attempt.workflow_instance_id)
+        workflows = tuple(_with_sub_workflows(orchestrator, workflow))
+        foreign = foreign_commit(commits, {one.id for one in workflows})
+        if foreign is not None:
+            raise PublishFenceError(
+                f"{where} contains {foreign.id} ({made_by(foreign)}), which no step of this workflow made. {_NEW_RUN}",
+                final=True,
+            )
+        return _Run(commits, workflows)
+
+    def _own_publications(self, target: TargetBranch | None) -> Sequence[Commit]:
+        """Return what this step has published since the origin, as far as the target could be read."""
+        return own_commits(self._attempt, target.advance) if target is not None else ()
+
+    def _published_before(
+        self, publisher: Publisher, target: TargetBranch | None, last: str
+    ) -> Published | None:
+        """Return this step's publication of the same run, if it is on the branch since the origin."""
+        for commit in target.advance if target is not None and target.reached == "input" else ():
+            ours = commit.metadata.get(KEY) == self._attempt.logical_task_key
+            if ours and commit.metadata.get(RUN_COMMIT) == last and is_in_place(commit):
+                self._fence()
+                log.info("commit %s is this run's publication", commit.id)
+                return Published(commit.id, "")
+        return None
+
+    def _keep(self, repository: str, last: str) -> None:
+        """Tag the run's last commit, so that its commits stay when the run branch goes."""
+        name = published_tag_name(self._attempt.workflow_instance_id, last)
+        try:
+            self._context.lake.create_tag(repository, name, last)
+        except LakeConflict:
+            log.info("the commits of this run are kept under the tag %s already", name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The publications of a run's steps, newest first, and its workflow with all sub-workflows."""
+
+    commits: tuple[Commit, ...]
+    workflows: tuple[WorkflowState, ...]
+
+
+def _view_of_run(workflows: Iterable[WorkflowState], repository: str, branches: frozenset[str]) -> View:
+    """Return everything that the completed steps of these workflows have seen or may have changed on these branches.
+
+    A step whose output does not say what it may see counts as seeing everything.  That is also a step that read the
+    target branch itself.
+    """
+    reads: set[str] = set()
+    writes: set[str] = set()
+    for task in (task for workflow in workflows for task in workflow.tasks):
+        workspace = task.output.get("workspace")
+        if task.status != "COMPLETED" or not isinstance(workspace, Mapping) or "origin" in task.output:
+            continue
+        if workspace.get("repository") != repository or workspace.get("branch") not in branches:
+            continue
+        view = task.output.get("view")
+        if not isinstance(view, Mapping):
+            return _WHOLE
+        reads.update(map(str, view.get("reads", ("",))))
+        writes.update(map(str, view.get("writes", ("",))))
+    return _WHOLE if "" in reads | writes or not reads | writes else View("", tuple(reads), tuple(writes))
+
+
+def _with_sub_workflows(orchestrator: AttemptReader, workflow: WorkflowState) -> Iterator[WorkflowState]:
+    """Yield a workflow and all its sub-workflows, at any depth."""
+    yield workflow
+    for task in workflow.tasks:
+        if task.task_type == "SUB_WORKFLOW" and (inner := task.output.get("subWorkflowId")):
+            yield from _with_sub_workflows(orchestrator, orchestrator.workflow(str(inner)))
+
+
+class _RunPlace:
+    """The run's last commit as the result to publish: on a staging branch, without the marker."""
+
+    def __init__(self, publisher: Publisher, last: str) -> None:
+        self._publisher = publisher
+        self._last = last
+        self.changes = _changes(publisher.lake, publisher.signature.workspace, last)
+        """The run's changes since the origin."""
+
+    def result(self, recorded: str | None) -> Result:
+        """Return the run's changes, on a staging branch that does not exist yet."""
+        states = _LazyStates(self._list)
+        return Result(states, self.changes, "{}", OnBranch(self._publisher.staging.name_on(self._last)))
+
+    def tidy_up(self, result: Result) -> None:
+        """Create the staging branch at the run's last commit, and remove the marker there."""
+        if result.changes:
+            branch = self._publisher.staging.new_branch(self._last)
+            repository = self._publisher.signature.workspace.repository
+            self._publisher.lake.delete(repository, branch, [MARKER_PATH])
+
+    def _list(self) -> Mapping[str, FileState]:
+        workspace = self._publisher.signature.workspace
+        return list_view(self._publisher.lake, workspace.repository, self._last, workspace.view).files
+
+
+def _changes(lake: ReadableLake, workspace: Workspace, last: str) -> Changes:
+    """Return the changes from the input commit to another, without lakeFS's actions."""
+    put: list[str] = []
+    delete: list[str] = []
+    for change in all_changes(lake, (workspace.repository, workspace.ref, last), ""):
+        if not in_actions(change.path):
+            (delete if change.kind == "removed" else put).append(change.path)
+    return Changes(tuple(put), tuple(delete))
+
+
+class _LazyStates(Mapping[str, FileState]):
+    """The states of all files of a run, listed when they are first needed: only if the run is staged again."""
+
+    def __init__(self, list_files: Callable[[], Mapping[str, FileState]]) -> None:
+        self._list_files = list_files
+
+    @cached_property
+    def _files(self) -> Mapping[str, FileState]:
+        return self._list_files()
+
+    def __getitem__(self, path: str) -> FileState:
+        return self._files[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
