@@ -67,10 +67,13 @@ def test_sparks_history_server_lists_the_application_and_its_jobs_name_the_attem
 
 
 def test_the_ui_of_an_attempt_is_known_while_it_lives(local_world: SparkWorld, sessions: Sessions) -> None:
-    seen: list[dict[str, str]] = []
+    seen: list[str] = []
 
     def body(workspace: SparkWorkspace, params: Params) -> Made:
-        seen.append(spark_uis(sessions.root))
+        # On a machine with much else to do, a connection to the UI may take longer than a reader waits for it.
+        seen.append(
+            eventually(lambda: spark_uis(sessions.root).get(assignment.attempt.task_id), "the UI is known")
+        )
         return Made(said="seen")
 
     definition = local_world.task(body, read_only=True)
@@ -78,8 +81,7 @@ def test_the_ui_of_an_attempt_is_known_while_it_lives(local_world: SparkWorld, s
     assignment = local_world.poll(definition)
     published_ref(local_world.execute(definition, assignment))
 
-    [uis] = seen
-    address = uis[assignment.attempt.task_id]
+    [address] = seen
     assert address == sessions.get().sparkContext.uiWebUrl
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"{address}/jobs/", timeout=60) as answer:

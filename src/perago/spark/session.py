@@ -213,9 +213,11 @@ class Sessions:
         """Write down that a task uses the session's UI, if it has one, so that `perago show` can link to it."""
         session, scratch = self._session, self._scratch
         if self._settings.spark_ui and session is not None and scratch is not None:
-            with contextlib.suppress(Exception):
+            try:
                 if address := session.sparkContext.uiWebUrl:
                     note_ui(scratch, address, task_id)
+            except Exception as error:
+                log.warning("could not note the Spark UI of task %s", task_id, exc_info=error)
 
     @property
     def root(self) -> Path:

@@ -17,7 +17,8 @@ from perago.runtime.root.state_dir import lives
 
 _FILE = "ui.json"
 _TASKS = 1000
-_CONNECT_SECONDS = 0.3
+_CONNECT_SECONDS = 2.0
+"""A port that nobody listens on refuses at once, so only a busy or distant machine takes that long."""
 
 
 def note_ui(folder: Path, address: str, task_id: str | None = None) -> None:
