@@ -10,6 +10,7 @@ from typing import Any
 from perago.declare.checks import check_guardrails, forbid_glob, require_dir, require_file, require_glob
 from perago.declare.controls import ExecutionLimits, PublishBudget, RetryPolicy, TaskControls, TimeoutPolicy
 from perago.declare.discovery import load_module_task, load_tasks
+from perago.declare.input_changes import InputChanges, changes
 from perago.declare.spark_controls import SparkControls
 from perago.declare.table_checks import (
     forbid_nulls,
@@ -45,6 +46,7 @@ __version__ = "1.0.0.dev0"
 __all__ = [
     "ExecutionLimits",
     "GuardrailViolation",
+    "InputChanges",
     "PeragoError",
     "PostGuardrailViolation",
     "PreGuardrailViolation",
@@ -67,6 +69,7 @@ __all__ = [
     "WorkspaceSpec",
     "__version__",
     "build_taskdef",
+    "changes",
     "check_guardrails",
     "forbid_glob",
     "forbid_nulls",

@@ -95,9 +95,10 @@ class _WalkedTree(ABC):
 
 
 class FolderTree(_WalkedTree):
-    """A file tree in a folder on disk."""
+    """A file tree in a folder on disk, and the names of files that belong to it but are not there."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, elsewhere: ListingTree | None = None) -> None:
+        self._elsewhere = elsewhere
         self._root = root
         self._real = os.path.realpath(root)
 
@@ -106,6 +107,10 @@ class FolderTree(_WalkedTree):
         return self._root
 
     def entries(self, folder: str) -> Mapping[str, bool]:
+        found = self._entries_on_disk(folder)
+        return found if self._elsewhere is None else {**self._elsewhere.entries(folder), **found}
+
+    def _entries_on_disk(self, folder: str) -> Mapping[str, bool]:
         where = os.path.join(self._root, folder)
         if not self._is_inside(os.path.realpath(where)):
             return {}

@@ -56,6 +56,9 @@ class TaskDefinition:
     version: str = "1"
     strict_params: bool = True
     spark: SparkControls | None = None
+    skip_unchanged: bool = False
+    has_version: bool = False
+    """True if the author declares the version, which then says when the code has changed."""
     run_step: Literal["", "open", "publish"] = ""
     """Set only for the two built-in tasks that open and publish a run."""
 
@@ -93,9 +96,10 @@ def task(
     description: str | None = None,
     workspace: WorkspaceSpec | None = None,
     controls: TaskControls | None = None,
-    version: str = "1",
+    version: str | None = None,
     strict_params: bool = True,
     spark: SparkControls | None = None,
+    skip_unchanged: bool = False,
     **unknown: Never,
 ) -> Callable[[Function], Function]:
     """Declare a function as a task.  Raises one `TaskDefinitionError` that lists every error in the declaration.
@@ -110,9 +114,12 @@ def task(
             allowed otherwise.
         controls: Retries, timeouts, limits and the publish budget. The default is 3 retries, 60 seconds apart.
         version: The version of the task's code. With `on_abandoned="reuse"`, an earlier result is reused only if it has
-            the same version, so change the version when the code would produce a different result.
+            the same version, so change the version when the code would produce a different result. The default is "1".
         strict_params: True to reject params that the model does not declare, False to ignore them.
         spark: Memory, cores, packages, files and other settings of Spark. Only for Spark tasks.
+        skip_unchanged: True to skip the body if nothing has changed since the task's last publication on the branch:
+            what it sees, its params, and its code. The code is the task's module and the project's modules that it
+            imports, or the `version`, if the task has one.
     """
     if misplaced:
         report([Diagnostic("@task", "takes keyword arguments only: @task(owner_email=…)")], calling_place())
@@ -123,9 +130,11 @@ def task(
         "description": description,
         "workspace": workspace,
         "controls": TaskControls() if controls is None else controls,
-        "version": version,
+        "version": "1" if version is None else version,
+        "has_version": version is not None,
         "strict_params": strict_params,
         "spark": spark,
+        "skip_unchanged": skip_unchanged,
     }
 
     def decorate(fn: Function) -> Function:
@@ -282,6 +291,15 @@ def _field_diagnostics(said: Mapping[str, Any]) -> Iterator[Diagnostic]:
         yield Diagnostic("version", "must be text and not blank", said["version"])
     if not isinstance(said["strict_params"], bool):
         yield Diagnostic("strict_params", "must be True or False", said["strict_params"])
+    if not isinstance(said["skip_unchanged"], bool):
+        yield Diagnostic("skip_unchanged", "must be True or False", said["skip_unchanged"])
+    elif said["skip_unchanged"] and not _publishes(said["workspace"]):
+        rule = "needs a task that publishes: without publications, nothing says whether anything has changed"
+        yield Diagnostic("skip_unchanged", rule)
+
+
+def _publishes(spec: object) -> bool:
+    return isinstance(spec, WorkspaceSpec) and not spec.read_only
 
 
 def _name_diagnostics(name: object) -> Iterator[Diagnostic]:
@@ -308,6 +326,8 @@ def _signature_mismatches(signature: TaskSignature, said: Mapping[str, Any]) -> 
     if isinstance(spec, WorkspaceSpec) and spec.placement == "direct" and signature.kind == "plain":
         rule = "is for Spark tasks: a function that takes a Path works in a folder"
         yield Diagnostic("workspace.placement", rule, spec.placement)
+    if isinstance(spec, WorkspaceSpec):
+        yield from _ledger_key_diagnostics(spec, signature.params_model)
     if isinstance(spec, WorkspaceSpec) and signature.kind == "plain":
         for check in (*spec.pre, *spec.post):
             if getattr(check, "__perago_check__", None) == "table":
@@ -316,3 +336,13 @@ def _signature_mismatches(signature: TaskSignature, said: Mapping[str, Any]) -> 
             elif takes_workspace(check):
                 rule = "takes a SparkWorkspace, which only a Spark task has; take the folder: (workdir: Path, params)"
                 yield Diagnostic(f"workspace check {label(check)}", rule)
+
+
+def _ledger_key_diagnostics(spec: WorkspaceSpec, model: type[BaseModel]) -> Iterator[Diagnostic]:
+    for number, name in enumerate(spec.ledger_key):
+        if name not in model.model_fields:
+            known = ", ".join(model.model_fields) or "no fields"
+            rule = (
+                f"is not a param: {model.__name__} has {known}{did_you_mean(name, list(model.model_fields))}"
+            )
+            yield Diagnostic(f"workspace.ledger_key[{number}]", rule, name)

@@ -48,9 +48,10 @@ from perago.protocol.policies import (
     declaration_text,
     policy_of,
 )
-from perago.protocol.view import View
+from perago.protocol.view import View, overlap
 
 Placement = Literal["auto", "local", "direct"]
+Rewritten = Literal["refuse", "full", "keep"]
 
 _NO_PREFIX = (
     (either(is_empty, has_outer_space), "must not be empty, and must not begin or end with white space"),
@@ -99,6 +100,15 @@ def _paths(value: object) -> tuple[str, ...] | None:
         if wrong is not None:
             raise BrokenRule(number, wrong, path)
     return tuple(value)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError("must be a list of names of params, such as ('source',)")
+    for number, name in enumerate(value):
+        if not isinstance(name, str) or not name.isidentifier():
+            raise BrokenRule(number, "must be the name of a param", name)
+    return tuple(sorted(value))
 
 
 def _checks(value: object) -> tuple[Check, ...]:
@@ -159,6 +169,26 @@ class WorkspaceSpec(SpecBase):
 
     `refuse` fails the attempt. `rebase` publishes on top of their commits if nothing that the task sees has changed. It
     requires `on_abandoned` to be `supersede` or `reuse`.
+    """
+
+    ledger_key: Annotated[tuple[str, ...], PlainValidator(_names)] = ()
+    """The params that tell the task's publications apart, such as `("source",)`: each value has a history of its own.
+
+    What has changed, and whether a step may be skipped, is decided by the last publication with the same values. They are
+    part of the commit, so do not name secrets.
+    """
+
+    changes_only: Annotated[tuple[str, ...], PlainValidator(_paths)] = ()
+    """The paths in `reads` of which only files that were added or changed since the task's last publication are downloaded.
+
+    Checks still see the names of all files. The paths must not overlap `writes`.
+    """
+
+    on_rewritten: Rewritten = "refuse"
+    """The action that is taken if the task has published on the branch, but somebody else has changed its output since.
+
+    `refuse` fails the attempt and names the commit. `full` treats all files as new. `keep` compares with the task's last
+    publication, and keeps what others have changed. It counts for `changes()` and `changes_only`.
     """
 
     placement: Placement = "auto"
@@ -240,6 +270,34 @@ class WorkspaceSpec(SpecBase):
                 "moves the branch back, and would take the commits of others along"
             )
             raise BrokenRule("on_advanced", rule, self.on_advanced)
+        return self
+
+    @model_validator(mode="after")
+    def _ledger_needs_publications(self) -> Self:
+        if self.read_only:
+            for field, value, default in (
+                ("ledger_key", self.ledger_key, ()),
+                ("changes_only", self.changes_only, ()),
+                ("on_rewritten", self.on_rewritten, "refuse"),
+            ):
+                if value != default:
+                    rule = (
+                        "has no meaning with read_only=True: such a task has no publications to compare with"
+                    )
+                    raise BrokenRule(field, rule, value)
+        return self
+
+    @model_validator(mode="after")
+    def _changes_are_read(self) -> Self:
+        if self.changes_only and self.writes is None:
+            rule = "needs writes=…: files that the task itself may change are always downloaded"
+            raise BrokenRule("changes_only", rule, self.changes_only)
+        for number, path in enumerate(self.changes_only):
+            if not self.view.sees(path):
+                raise BrokenRule(f"changes_only[{number}]", "must be a path in reads", path)
+            if overlap([path], self.writes or ()):
+                rule = "must not overlap writes: files that the task itself may change are always downloaded"
+                raise BrokenRule(f"changes_only[{number}]", rule, path)
         return self
 
     @property

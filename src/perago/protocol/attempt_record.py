@@ -91,6 +91,8 @@ class AttemptRecord:
     worker: str = ""
     replaced_unsigned: str = ""
     """The tag that keeps a commit that the publication replaced although no task had signed it; usually empty."""
+    skipped: str = ""
+    """The publication since which nothing has changed, if the body was skipped; usually empty."""
     spark: SparkFigures | None = None
     """The work that Spark did, or None if the task is no Spark task or nothing is known."""
 

@@ -38,5 +38,20 @@ Present, like `REBASED_OVER` and `STAGING_BASE`, only if the task may publish on
 """
 RUN_COMMIT = "perago.run_commit"
 """The last commit of the run that a publication of a whole run contains."""
+TASK = "perago.task"
+"""The task's name.  With the keys up to `LEDGER_KEY`, it makes the commit an entry of the ledger (`protocol/ledger`)."""
+VERSION = "perago.version"
+READS = "perago.reads"
+"""The object paths that the task saw, as a JSON list like `WRITES`."""
+LEDGER_KEY = "perago.ledger_key"
+"""The params that `WorkspaceSpec(ledger_key=…)` names, as a JSON object."""
+PARAMS_DIGEST = "perago.params_digest"
+CODE_DIGEST = "perago.code_digest"
+"""A digest of the task's own sources, `version` if the task declares one, or empty if the sources are unknown."""
+RUN_ENTRIES = "perago.run_entries"
+"""The ledger entries of the run that a publication of a whole run contains, as a JSON list.
+
+It is `tag` if there are too many: then they are read from the run's own commits.
+"""
 RUN_STEPS = "perago.run_steps"
 """The steps of that run that published, as a JSON list of `[step, commit]`, oldest first."""

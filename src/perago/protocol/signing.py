@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from perago.protocol.attempt import Attempt
+from perago.protocol.ledger import Work
 from perago.protocol.metadata import (
     DIGEST,
     EXECUTION_ID,
@@ -26,6 +27,7 @@ from perago.protocol.metadata import (
     RESULT,
     RETRY_COUNT,
     RUN_COMMIT,
+    RUN_ENTRIES,
     RUN_STEPS,
     SCHEDULED,
     STAGING_BASE,
@@ -47,10 +49,11 @@ _SHORT = 12
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The run that a publication contains: its last commit, and its steps with their commits as JSON."""
+    """The run that a publication contains: its last commit and, as JSON, its steps with their commits and its entries."""
 
     commit: str
     steps: str
+    entries: str = "[]"
 
     def message(self, attempt: Attempt, verb: str) -> str:
         """Return a commit message that names the run, its workflow, and its steps with their commits."""
@@ -73,10 +76,17 @@ class Signature:
     input_digest: str
     run: RunSummary | None = None
     """Set only if the publication contains a whole run."""
+    work: Work | None = None
+    """Set if the publication is an entry of the ledger."""
 
-    def staging(self, branch: str, *, base: str, fence: str) -> dict[str, str]:
-        """Return the metadata for the commit on a staging branch that was created at `base`."""
-        return self._metadata("try", StagedWorkspace(self.workspace.repository, branch, ""), base, "", fence)
+    def staging(self, branch: str, *, base: str, fence: str, recorded: str | None = None) -> dict[str, str]:
+        """Return the metadata for the commit on a staging branch that was created at `base`.
+
+        After a relocation that commit is the publication, so it contains the recorded result, too.
+        """
+        staged = StagedWorkspace(self.workspace.repository, branch, "")
+        metadata = self._metadata("try", staged, base, "", fence)
+        return metadata if recorded is None else {**metadata, RESULT: recorded}
 
     def publication(
         self, staged: StagedWorkspace, *, expected_head: str, supersedes: str, fence: str
@@ -120,8 +130,13 @@ class Signature:
             SUPERSEDES: supersedes,
             DIGEST: self.input_digest,
             FENCE: fence,
-            **({} if self.run is None else {RUN_COMMIT: self.run.commit, RUN_STEPS: self.run.steps}),
+            **({} if self.work is None else self.work.metadata()),
+            **({} if self.run is None else self._run_metadata(self.run)),
         }
+
+    @staticmethod
+    def _run_metadata(run: RunSummary) -> dict[str, str]:
+        return {RUN_COMMIT: run.commit, RUN_STEPS: run.steps, RUN_ENTRIES: run.entries}
 
 
 def input_digest(

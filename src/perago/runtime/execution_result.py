@@ -38,6 +38,8 @@ class Observations:
     """`changed` and `deleted`: the numbers of files that the publication wrote and removed."""
     replaced_unsigned: str = ""
     """The tag that keeps the commit that the publication replaced although no task had signed it; usually empty."""
+    skipped: str = ""
+    """The publication since which nothing has changed, if the body was skipped; usually empty."""
     trace: tuple[str, ...] = ()
     """The lines of the user traceback, if user code raised an exception."""
     spark: SparkFigures | None = None

@@ -184,6 +184,11 @@ class DirectPlace:
         assert self._workspace is not None  # noqa: S101 - `fill` comes first
         return self._workspace
 
+    @property
+    def location(self) -> str:
+        """The URI of the task's prefix on the staging branch or, for a read-only task, in the input commit."""
+        return self.argument.base
+
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """Give Spark the keys to the repository, and run the `with` block in the attempt's own job group."""
@@ -266,7 +271,7 @@ class DirectPlace:
         """Return every object in the task's view at `ref`, keyed by full path."""
         workspace = self._request.workspace
         found = FileStates()
-        for entry in objects_in(self._request.lake, workspace.repository, ref, workspace.view):
+        for entry in objects_in(self._request.lake, workspace.repository, ref, workspace.view.roots):
             found.put(entry.path, FileState(entry.size, entry.checksum))
         return found
 

@@ -9,7 +9,6 @@ that are imported.  The rule: the archive depends only on files, never on what e
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib.util
 import logging
@@ -26,6 +25,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from perago.declare.discovery import loaded_files
+from perago.declare.source_imports import imports_of_file
 from perago.errors import RuntimeConfigError
 
 log = logging.getLogger("perago.spark")
@@ -160,7 +160,7 @@ class _Collector:
         if file.suffix == ".py":
             with contextlib.suppress(OSError):
                 state = file.stat()
-                self._left.extend(_imports(str(file), package, state.st_mtime_ns, state.st_size))
+                self._left.extend(imports_of_file(str(file), package, state.st_mtime_ns, state.st_size))
 
 
 def _find(top: str) -> ModuleSpec | None:
@@ -216,23 +216,3 @@ def _without_large_data(files: dict[str, Path]) -> dict[str, Path]:
             *(len(dropped), dropped[-1], MOST_DATA_BYTES // 1024**2),
         )
     return {path: file for path, file in files.items() if path not in dropped}
-
-
-@lru_cache(maxsize=4096)
-def _imports(file: str, package: str, changed: int, size: int) -> tuple[str, ...]:
-    """Return the names that a file may import, as dotted names. `changed` and `size` tell its versions apart."""
-    try:
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
-        return ()
-    names: list[str] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            with contextlib.suppress(ImportError):
-                relative = "." * node.level + (node.module or "")
-                base = importlib.util.resolve_name(relative, package) if node.level else relative
-                # What is imported may be a module itself.
-                names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-    return tuple(dict.fromkeys(names))

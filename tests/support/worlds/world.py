@@ -56,7 +56,13 @@ def change_nothing(workspace: Path, params: Params) -> Made:
 
 
 def make_task(
-    body: Body = write_result, *, name: str = "make", retries: int = 3, version: str = "1", **spec: Any
+    body: Body = write_result,
+    *,
+    name: str = "make",
+    retries: int = 3,
+    version: str | None = "1",
+    skip_unchanged: bool = False,
+    **spec: Any,
 ) -> TaskDefinition:
     """Return a task around `body`; `spec` goes to its WorkspaceSpec (prefix /data by default).
 
@@ -68,6 +74,7 @@ def make_task(
     @task(
         name=name,
         version=version,
+        skip_unchanged=skip_unchanged,
         owner_email="tests@example.com",
         workspace=WorkspaceSpec(**{"prefix": "/data", **spec}),
         controls=TaskControls(

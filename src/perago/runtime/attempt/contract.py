@@ -29,7 +29,7 @@ from perago.lake.base import Commit, ReadableLake
 from perago.protocol.names import is_run_branch
 from perago.protocol.paths import has_nul
 from perago.protocol.policies import SUPERSEDE
-from perago.protocol.signing import encode_result
+from perago.protocol.signing import MAX_RECORDED_RESULT, encode_result
 from perago.runtime.attempt.publish_decision import Published
 
 log = logging.getLogger("perago.transaction")
@@ -56,6 +56,20 @@ class Input:
     raw_params: Mapping[str, Any]
     workspaces: Sequence[Mapping[str, str]] = ()
     """Normally one workspace; several if they are to be joined, and none for a task without a workspace."""
+
+    @property
+    def plain_params(self) -> Mapping[str, Any]:
+        """The params as JSON values, with the model's defaults, or as they were sent if the model cannot be dumped."""
+        return dump_params(self.params, self.raw_params)
+
+
+def dump_params(params: BaseModel, sent: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return params as JSON values, with the model's defaults.  `sent` is returned if the model cannot be dumped."""
+    try:
+        return params.model_dump(mode="json")
+    except Exception:
+        # The author's own serializers may raise anything.
+        return sent
 
 
 def read_input(task: TaskDefinition, payload: Mapping[str, Any]) -> Input:
@@ -197,7 +211,9 @@ def to_record(result: Mapping[str, Any]) -> str | None:
     text = encode_result(result)
     if text is None:
         log.warning(
-            "the result is too large to be recorded for reuse; using policy %s this time", SUPERSEDE.name
+            "the result is larger than %d KiB and not recorded: it can be neither reused (policy %s applies this time) nor "
+            "repeated, so unchanged steps will not be skipped",
+            *(MAX_RECORDED_RESULT // 1024, SUPERSEDE.name),
         )
     return text
 

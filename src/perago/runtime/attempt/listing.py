@@ -12,9 +12,9 @@ reason is left unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from perago.errors import LakeNotFound, PreGuardrailViolation
@@ -63,19 +63,39 @@ class Listing:
         return self.files
 
 
+class LazyStates(Mapping[str, FileState]):
+    """The states of all files in a view, listed when they are first needed: only if the result is staged again."""
+
+    def __init__(self, list_files: Callable[[], Mapping[str, FileState]]) -> None:
+        self._list_files = list_files
+
+    @cached_property
+    def _files(self) -> Mapping[str, FileState]:
+        return self._list_files()
+
+    def __getitem__(self, path: str) -> FileState:
+        return self._files[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
 def list_view(lake: ReadableLake, repository: str, ref: str, view: View) -> Listing:
     """List the files that a task may see at a ref."""
     files = FileStates()
-    for entry in objects_in(lake, repository, ref, view):
+    for entry in objects_in(lake, repository, ref, view.roots):
         path = workdir_path(entry.path, entry.size, view.prefix)
         if path is not None:
             files.put(path, FileState(entry.size, entry.checksum))
     return Listing(files)
 
 
-def objects_in(lake: ReadableLake, repository: str, ref: str, view: View) -> Iterator[Entry]:
-    """Yield the objects in a view, including folder markers and lakeFS's own objects."""
-    for root in view.roots:
+def objects_in(lake: ReadableLake, repository: str, ref: str, roots: Iterable[str]) -> Iterator[Entry]:
+    """Yield the objects at and below these roots, including folder markers and lakeFS's own objects."""
+    for root in roots:
         if root.endswith("/") or not root:
             yield from lake.list(repository, ref, root)
         else:
@@ -116,7 +136,7 @@ def _hint(lake: ReadableLake, workspace: Workspace) -> str:
     """
     view = workspace.view
     if not view.whole:
-        found = objects_in(lake, workspace.repository, workspace.ref, view)
+        found = objects_in(lake, workspace.repository, workspace.ref, view.roots)
         where = f"at {workspace.ref} of repository {workspace.repository!r}"
         return "" if any(True for _ in found) else f"there is nothing at {_format_roots(view)} {where}"
     if not workspace.prefix:

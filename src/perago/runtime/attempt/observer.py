@@ -83,6 +83,10 @@ class ExecutionTrace:
             replaced_unsigned=replaced_unsigned,
         )
 
+    def skipped(self, commit: str) -> None:
+        """Record the publication since which nothing has changed, so that the body is skipped."""
+        self.seen = replace(self.seen, skipped=commit)
+
     def outcome_of(self, error: Exception, step: Step) -> Outcome:
         """Return the outcome for an error.  If user code raised it, the reason names the line."""
         outcome = classify(error, self._wrong_input)

@@ -14,6 +14,7 @@ added, changed or deleted, or if a file stores absolute paths.  The reason names
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,18 +22,19 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import unquote
 
-from perago.declare.checks import Check, FolderTree
+from perago.declare.checks import Check, FolderTree, ListingTree
 from perago.declare.file_tree import Tree
 from perago.declare.task import TaskDefinition
 from perago.errors import PostGuardrailViolation, RuntimeConfigError
-from perago.lake.base import StagingLake, Verification
+from perago.lake.base import ReadableLake, StagingLake, Verification
 from perago.protocol.attempt import Attempt
 from perago.protocol.changes import Changes, FileStates
 from perago.protocol.publication import Workspace
 from perago.protocol.view import View
-from perago.runtime.attempt.listing import Listing
+from perago.runtime.attempt.input_changes import NOTHING_LEFT_OUT, LeftOut
+from perago.runtime.attempt.listing import LazyStates, Listing, list_view
 from perago.runtime.attempt.observer import Traffic
-from perago.runtime.attempt.publish_decision import Result
+from perago.runtime.attempt.publish_decision import OnBranch, Result
 from perago.runtime.attempt.workdir import Workdir
 
 MAX_NAMED_PATHS = 5
@@ -97,6 +99,8 @@ class PlaceRequest:
     verification: Verification
     """Collects downloads that are verified while the body runs."""
     attempt: Attempt
+    left_out: LeftOut = NOTHING_LEFT_OUT
+    """The files that are not downloaded."""
 
 
 class Publishable(Protocol):
@@ -130,6 +134,10 @@ class Place(Publishable, Protocol):
     @property
     def argument(self) -> object:
         """The first argument that is passed to the body."""
+
+    @property
+    def location(self) -> str:
+        """The folder or the URI of the workspace that the body gets."""
 
     def tree(self, checks: Sequence[Check]) -> Tree:
         """Return the current files as a tree that these checks can inspect."""
@@ -170,9 +178,14 @@ class WorkdirPlace:
         """Download the view of the input commit."""
         request = self._request
         self._base = request.workdir.fill(
-            request.lake, request.workspace, request.traffic.down, request.verification
+            request.lake,
+            request.workspace,
+            request.traffic.down,
+            request.verification,
+            request.left_out.holds,
         )
-        whole = sum(state.size for state in self._base.files.values())
+        left_out = request.workdir.left_out.values()
+        whole = sum(state.size for state in (*self._base.files.values(), *left_out))
         # max(): a repeated download is counted twice.
         request.traffic.save(max(0, whole - request.traffic.moved.downloaded))
 
@@ -185,9 +198,16 @@ class WorkdirPlace:
         """The workdir's path, which is passed to the body."""
         return self._request.workdir.path
 
+    @property
+    def location(self) -> str:
+        """The workdir's path as text."""
+        return os.path.abspath(self._request.workdir.path)
+
     def tree(self, checks: Sequence[Check]) -> Tree:
-        """Return the workdir as a tree that checks can inspect."""
-        return FolderTree(self._request.workdir.path)
+        """Return the workdir as a tree that checks can inspect.  It also has the names of files that are not downloaded."""
+        left_out = self._request.workdir.left_out
+        folder = self._request.workdir.path
+        return FolderTree(folder, ListingTree(left_out)) if left_out else FolderTree(folder)
 
     def verify(self) -> None:
         """Wait until the download is verified, and correct checksums that could only be computed from the bytes."""
@@ -211,6 +231,27 @@ class WorkdirPlace:
     def _is_debris(self, path: str) -> bool:
         # A file that was already in the input is data, whatever its name.
         return self._is_leftover is not None and path not in self._base.files and self._is_leftover(path)
+
+
+@dataclass(frozen=True, slots=True)
+class UnchangedInput:
+    """The input itself as the result of an attempt whose body is skipped.  Nothing was downloaded."""
+
+    lake: ReadableLake
+    workspace: Workspace
+    branch_at: Callable[[str], str]
+    """Returns the name of the execution's staging branch at a commit."""
+
+    def result(self, recorded: str | None) -> Result:
+        """Return the view of the input commit, without changes.  It is listed only if it has to be staged again."""
+        workspace = self.workspace
+        states = LazyStates(
+            lambda: list_view(self.lake, workspace.repository, workspace.ref, workspace.view).files
+        )
+        return Result(states, Changes((), ()), recorded, OnBranch(self.branch_at(workspace.ref)))
+
+    def tidy_up(self, result: Result) -> None:
+        """Do nothing: no body has left anything."""
 
 
 def check_absolute_paths(changes: Changes, files: Container[str], read: Read, *, gone: str) -> None:

@@ -15,10 +15,9 @@ commit is the origin.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from perago.declare.run_steps import OpenParams, PublishParams
@@ -28,6 +27,7 @@ from perago.lake.base import PublishingLake, ReadableLake
 from perago.orchestrator.base import Assignment, AttemptReader, WorkflowState
 from perago.protocol import steps
 from perago.protocol.changes import Changes, FileState
+from perago.protocol.ledger import run_entries_text
 from perago.protocol.metadata import INPUT_REF, KEY, RUN_COMMIT
 from perago.protocol.names import is_run_branch_of, published_tag_name, run_branch_name
 from perago.protocol.paths import in_actions
@@ -46,13 +46,14 @@ from perago.protocol.signing import RunSummary, Signature, input_digest, is_in_p
 from perago.protocol.view import View
 from perago.runtime.attempt.context import AttemptContext
 from perago.runtime.attempt.contract import ANOTHER_LAKE, commit_of, read_input, workspace_output
-from perago.runtime.attempt.listing import list_view
+from perago.runtime.attempt.listing import LazyStates, list_view
 from perago.runtime.attempt.preflight import missing_branch, read_before_body
 from perago.runtime.attempt.publish_decision import OnBranch, Published, Result
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.transaction import Transaction
 from perago.runtime.attempt.workspace_join import start_of
 from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes
+from perago.runtime.ledger import entries_in_run
 
 log = logging.getLogger("perago.transaction")
 
@@ -184,7 +185,8 @@ class PublishRun(Transaction):
             input_ref=last.ref,
             view=_WHOLE,
         )
-        summary = RunSummary(last.ref, steps_text(run.commits))
+        entries = run_entries_text(entries_in_run(lake, last.repository, run.commits))
+        summary = RunSummary(last.ref, steps_text(run.commits), entries)
         signature = Signature(attempt, self._execution_id, workspace, digest, summary)
         publisher = self._new_publisher(signature, cleanup, rebases=rebases)
         with self._in(steps.REVOKE):
@@ -316,7 +318,7 @@ class _RunPlace:
 
     def result(self, recorded: str | None) -> Result:
         """Return the run's changes, on a staging branch that does not exist yet."""
-        states = _LazyStates(self._list)
+        states = LazyStates(self._list)
         return Result(states, self.changes, "{}", OnBranch(self._publisher.staging.name_on(self._last)))
 
     def tidy_up(self, result: Result) -> None:
@@ -339,23 +341,3 @@ def _changes(lake: ReadableLake, workspace: Workspace, last: str) -> Changes:
         if not in_actions(change.path):
             (delete if change.kind == "removed" else put).append(change.path)
     return Changes(tuple(put), tuple(delete))
-
-
-class _LazyStates(Mapping[str, FileState]):
-    """The states of all files of a run, listed when they are first needed: only if the run is staged again."""
-
-    def __init__(self, list_files: Callable[[], Mapping[str, FileState]]) -> None:
-        self._list_files = list_files
-
-    @cached_property
-    def _files(self) -> Mapping[str, FileState]:
-        return self._list_files()
-
-    def __getitem__(self, path: str) -> FileState:
-        return self._files[path]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)

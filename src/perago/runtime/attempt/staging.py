@@ -74,7 +74,7 @@ class Staging:
         branch = result.source.name
         if result.changes:
             try:
-                staged = self._commit(branch, base)
+                staged = self._commit(branch, base, result.recorded)
             except NothingToCommit:
                 return None  # the checksums were inconclusive; the lake compared the bytes
             result.source.check_commit(staged.commit)
@@ -98,7 +98,7 @@ class Staging:
         written = self._objects((*changes.put, *changes.delete))
         same_actions = not any(map(in_actions, written))
         level.result()
-        return self._commit(branch, base, same_actions=same_actions)
+        return self._commit(branch, base, result.recorded, same_actions=same_actions)
 
     def level(self, staged: StagedWorkspace) -> FenceLevel:
         """Return the fence level for merging this staged result.
@@ -141,8 +141,10 @@ class Staging:
             files.append(Upload(folder / path, name, state.size, state.checksum or ""))
         self.lake.upload(self._repository, branch, files, self.traffic.up)
 
-    def _commit(self, branch: str, base: str, *, same_actions: bool = False) -> StagedWorkspace:
+    def _commit(
+        self, branch: str, base: str, recorded: str | None, *, same_actions: bool = False
+    ) -> StagedWorkspace:
         # A staged commit becomes a head only by relocation; a merge creates and signs another commit.
-        metadata = self.signature.staging(branch, base=base, fence=self.relocation_level)
+        metadata = self.signature.staging(branch, base=base, fence=self.relocation_level, recorded=recorded)
         commit = self.lake.commit(self._repository, branch, self.signature.message("stages"), metadata)
         return StagedWorkspace(self._repository, branch, commit, base, same_actions)

@@ -13,6 +13,10 @@ the next step begins.  Preflight never permits anything, but may end an attempt 
 the attempt began at the head.  In that case the head is not read for the decision either, if the lake itself compares
 heads while merging (`publisher`).  The output is handed over as soon as the publication is settled, before cleanup.
 The claim outlives the transaction: the result sender drops it after Conductor has responded.
+
+In the step `reuse`, a task that skips unchanged work looks for its last publication (`runtime/ledger`).  If nothing has
+changed since, the attempt goes on from there to the first fence, with an unchanged result: only the download, the checks
+and the body are left out.
 """
 
 from __future__ import annotations
@@ -21,17 +25,18 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Never
 
 from perago.declare.checks import Check, is_user_code
+from perago.declare.input_changes import reading_changes
 from perago.declare.task import TaskDefinition
 from perago.declare.user_code import user_code
 from perago.declare.workspace import WorkspaceSpec
-from perago.errors import LakeNotFound, PublishFenceError
+from perago.errors import LakeNotFound, PublishFenceError, TaskDefinitionError, TaskResultError
 from perago.lake.base import Verification
 from perago.orchestrator.base import Assignment
 from perago.protocol import steps
@@ -45,9 +50,10 @@ from perago.protocol.steps import NOT_BEGUN, Step
 from perago.protocol.worker_faults import worker_fault
 from perago.runtime.attempt.context import AttemptContext, cancel_or_wait
 from perago.runtime.attempt.contract import Input, check_size, output_of, read_input, to_record
+from perago.runtime.attempt.input_changes import NOTHING_LEFT_OUT, AttemptChanges, LeftOut
 from perago.runtime.attempt.listing import with_missing_files_hint
 from perago.runtime.attempt.observer import ExecutionTrace, Traffic
-from perago.runtime.attempt.place import Place, PlaceRequest, Publishable
+from perago.runtime.attempt.place import Place, PlaceRequest, Publishable, UnchangedInput
 from perago.runtime.attempt.preflight import preflight_failure, read_before_body
 from perago.runtime.attempt.publish_decision import Move, Published, RelocatePlan, Result, RetryAfter
 from perago.runtime.attempt.publish_retry import PublishRetry
@@ -57,6 +63,7 @@ from perago.runtime.attempt.staging import Staging
 from perago.runtime.attempt.workdir import Workdir
 from perago.runtime.attempt.workspace_join import start_of
 from perago.runtime.execution_result import Claim, ExecutionResult
+from perago.runtime.ledger import Ledger, work_of
 
 log = logging.getLogger("perago.transaction")
 
@@ -78,6 +85,7 @@ class Transaction:
         self._step = NOT_BEGUN
         self._seconds: dict[str, float] = {}
         self._traffic = Traffic(context.note)
+        self._changes: AttemptChanges | None = None
         self._trace = ExecutionTrace(context.mask, context.wrong_input)
 
     def run(self, hand_over: Callable[[ExecutionResult], None]) -> ExecutionResult:
@@ -122,16 +130,23 @@ class Transaction:
             input_ref=start.workspace.ref,
             view=start.workspace.view,
         )
-        signature = Signature(self._attempt, self._execution_id, start.workspace, digest)
+        work = work_of(task, given.plain_params, start.workspace.view)
+        signature = Signature(self._attempt, self._execution_id, start.workspace, digest, work=work)
         publisher = self._new_publisher(signature, cleanup, start.at_head, rebases=task.workspace.rebases)
-        target = None
+        target, left_out = None, NOTHING_LEFT_OUT
         if not task.workspace.read_only:
             with self._in(steps.REVOKE):
                 target = context.overlap(partial(self._revoke_and_read_head, publisher))
             with self._in(steps.REUSE):
                 if (reused := self._reuse(publisher, target)) is not None:
                     return output_of(task, start.given, reused, {})
-        place = self._fill_place(publisher, cleanup, target)
+                with _waiting_for(target):
+                    unchanged, left_out = self._look_up_ledger(publisher)
+            if unchanged is not None:
+                self._preflight(publisher, target.result())
+                same = UnchangedInput(context.lake, start.workspace, publisher.staging.name_on)
+                return output_of(task, start.given, self._publish(publisher, same, unchanged), unchanged)
+        place = self._fill_place(publisher, cleanup, target, left_out)
         with self._verifying(place), self._at_work(place):
             result = self._checked_body(given, place, task.workspace)
         if task.workspace.read_only:
@@ -160,19 +175,41 @@ class Transaction:
             log.info("commit %s records equal work, skipping the body", reused.ref)
         return reused
 
-    def _fill_place(self, publisher: Publisher, cleanup: ExitStack, target: FutureTarget | None) -> Place:
+    def _look_up_ledger(self, publisher: Publisher) -> tuple[dict[str, Any] | None, LeftOut]:
+        """Return the recorded result if the body may be skipped, and otherwise the files that are not downloaded."""
+        work, workspace, task = publisher.signature.work, publisher.signature.workspace, self._task
+        assert work is not None  # noqa: S101 - set for every task that publishes
+        assert task.workspace is not None  # noqa: S101 - only called for tasks with a workspace
+        ledger, recompute = (
+            Ledger(self._context.lake, workspace.repository, workspace.ref),
+            self._context.recompute,
+        )
+        self._changes = AttemptChanges(ledger, work, workspace, task.workspace, recompute)
+        if task.skip_unchanged:
+            decision = ledger.decide(work, self._attempt.reference_task_name, recompute)
+            if decision.result is not None and decision.entry is not None:
+                made = decision.entry.commit.id
+                with suppress(TaskResultError):
+                    result = task.dump_result(task.parse_result(decision.result))
+                    log.info("nothing has changed since commit %s, skipping the body", made)
+                    self._trace.skipped(made)
+                    return result, NOTHING_LEFT_OUT
+            log.info(
+                "not skipped: %s", decision.reason or "the recorded result no longer fits the result model"
+            )
+        return None, self._changes.left_out()
+
+    def _fill_place(
+        self, publisher: Publisher, cleanup: ExitStack, target: FutureTarget | None, left_out: LeftOut
+    ) -> Place:
         """Download the input.  Returns after older attempts are revoked and preflight has passed."""
-        try:
+        with _waiting_for(target):
             with self._in(steps.WORKDIR):
-                place = self._open_place(publisher, cleanup)
+                place = self._open_place(publisher, cleanup, left_out)
             with self._in(steps.DOWNLOAD):
                 if place.on_branch:
                     publisher.staging.new_branch(publisher.signature.workspace.ref)
                 place.fill()
-        except Exception:
-            if target is not None:
-                cancel_or_wait(target)
-            raise
         if target is not None:
             self._preflight(publisher, target.result())
         return place
@@ -190,7 +227,7 @@ class Transaction:
                 self._fence()
             raise PublishFenceError(with_note(reason, BODY_NOT_RUN), final=True)
 
-    def _open_place(self, publisher: Publisher, cleanup: ExitStack) -> Place:
+    def _open_place(self, publisher: Publisher, cleanup: ExitStack, left_out: LeftOut) -> Place:
         context, workspace = self._context, publisher.signature.workspace
         workdir = Workdir.create(
             context.workspace_root, self._attempt, self._execution_id, now=context.clock()
@@ -210,6 +247,7 @@ class Transaction:
             self._traffic,
             verification,
             self._attempt,
+            left_out,
         )
         return context.open_place(request)
 
@@ -217,6 +255,7 @@ class Transaction:
     def _at_work(self, place: Place) -> Iterator[None]:
         """Run checks and body in this block.  For a Spark task, the wait for the session is a step of its own."""
         with ExitStack() as opened:
+            opened.enter_context(reading_changes(place.location, self._changes or _no_publications))
             with self._in(steps.SESSION) if self._task.kind == "spark" else nullcontext():
                 opened.enter_context(place.at_work())
             yield
@@ -280,7 +319,8 @@ class Transaction:
 
     def _publish(self, publisher: Publisher, place: Publishable, result: Mapping[str, Any]) -> Published:
         with self._in(steps.CHANGES):
-            outcome = place.result(to_record(result) if publisher.records_results else None)
+            records = publisher.records_results or self._task.skip_unchanged
+            outcome = place.result(to_record(result) if records else None)
         with self._in(steps.FIRST_FENCE):
             self._fence()
         with self._in(steps.STAGE):
@@ -417,6 +457,25 @@ class Transaction:
             yield
         finally:
             self._seconds[step.name] = self._seconds.get(step.name, 0.0) + time.perf_counter() - began
+
+
+@contextmanager
+def _waiting_for(target: FutureTarget | None) -> Iterator[None]:
+    """Run the block, and before an exception leaves it, end what still goes on beside it."""
+    try:
+        yield
+    except Exception:
+        if target is not None:
+            cancel_or_wait(target)
+        raise
+
+
+def _no_publications(path: str, *, full: bool) -> Never:
+    """Raise `TaskDefinitionError`: a read-only task asks what has changed since its last publication."""
+    raise TaskDefinitionError(
+        f"changes(workspace, {path!r}): a task with read_only=True has no publications to compare with; declare writes=… "
+        "for what it makes, or read the whole input"
+    )
 
 
 def _drop_workdir(workdir: Workdir) -> None:

@@ -57,6 +57,8 @@ class Workdir:
         self.path = root / name.working
         self._sleep = sleep
         self._files = FileStates()
+        self.left_out = FileStates()
+        """The files of the view that were not downloaded."""
         self._index_ns = 0
         self._marker = _stat(os.stat(self.path / MARKER))
         self._folder = _identity(self.path)
@@ -95,14 +97,17 @@ class Workdir:
         workspace: Workspace,
         progress: Progress | None = None,
         verification: Verification | None = None,
+        is_left_out: Callable[[str], bool] = lambda _path: False,
     ) -> Listing:
         """Check every path, download the view of the input commit and build the index.
 
-        With `verification`, files may still be unverified on return.  The caller then corrects the returned listing,
-        which shares its states with the index, using the checksums that `verification` finds.
+        Files that are left out are not downloaded, and are in neither the listing nor the index.  With `verification`,
+        files may still be unverified on return.  The caller then corrects the returned listing, which shares its states
+        with the index, using the checksums that `verification` finds.
         """
         files = list_view(lake, workspace.repository, workspace.ref, workspace.view).files
         check_projection(files, folds_case=self._folds_case())
+        files = self._leave_out(files, is_left_out)
         for folder in {path.rpartition("/")[0] for path in files} - {""}:
             (self.path / folder).mkdir(parents=True, exist_ok=True)
         # Large files first, so that the download does not end with a single thread busy on one of them.
@@ -120,6 +125,13 @@ class Workdir:
                     differing.put(path, batch[path])
         self._take_index(files, newest)
         return Listing(files, differing)
+
+    def _leave_out(self, files: FileStates, is_left_out: Callable[[str], bool]) -> FileStates:
+        """Return the files to download, and keep the names and sizes of the others."""
+        kept = FileStates()
+        for path, state in files.items():
+            (self.left_out if is_left_out(path) else kept).put(path, state)
+        return kept if self.left_out else files
 
     def _download(
         self,

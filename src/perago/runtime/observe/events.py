@@ -102,6 +102,8 @@ def _count_result(metrics: NoMetrics, task: str, result: ExecutionResult) -> Non
         metrics.spark_worked(task, result.seen.spark)
     if result.tries:
         metrics.tried_to_publish(task, result.tries)
+    if result.seen.skipped:
+        metrics.skipped(task)
     if result.seen.replaced_unsigned:
         metrics.replaced_unsigned(task)
     if result.fence_level is not None:

@@ -104,6 +104,9 @@ class NoMetrics:
     def replaced_unsigned(self, task: str) -> None:
         """Count a replaced commit that no task had signed."""
 
+    def skipped(self, task: str) -> None:
+        """Count an attempt whose body was skipped, because nothing had changed."""
+
     def steps_took(self, task: str, seconds: Mapping[str, float]) -> None:
         """Record the duration of each step of an attempt."""
 
@@ -141,6 +144,9 @@ class OtelMetrics(NoMetrics):
         self._attempts = meter.create_counter("perago.attempts", description="attempts by outcome")
         self._publications = meter.create_counter("perago.publications", description="publications by fence")
         self._tries = meter.create_counter("perago.publish.tries", description="calls to move a branch")
+        self._skipped = meter.create_counter(
+            "perago.skipped", description="attempts whose body was skipped, because nothing had changed"
+        )
         self._replaced = meter.create_counter(
             "perago.replaced.unsigned", description="replaced commits that no task had signed"
         )
@@ -197,6 +203,10 @@ class OtelMetrics(NoMetrics):
     def replaced_unsigned(self, task: str) -> None:
         """Count a replaced commit that no task had signed."""
         self._replaced.add(1, {"task": task})
+
+    def skipped(self, task: str) -> None:
+        """Count an attempt whose body was skipped, because nothing had changed."""
+        self._skipped.add(1, {"task": task})
 
     def steps_took(self, task: str, seconds: Mapping[str, float]) -> None:
         """Record the duration of each step of an attempt."""

@@ -129,6 +129,8 @@ def record_lines(record: AttemptRecord) -> Iterator[str]:
         yield from spark_lines(record.spark)
     if moved := changes(record):
         yield f"published: {moved}" + (f", {record.fence} fence" if record.fence else "")
+    if record.skipped:
+        yield f"skipped: nothing has changed since {record.skipped}"
     if record.replaced_unsigned:
         yield f"warning: {replaced_unsigned(record.replaced_unsigned)}"
 

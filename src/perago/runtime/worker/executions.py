@@ -285,6 +285,7 @@ def _with_result(record: AttemptRecord, result: ExecutionResult) -> AttemptRecor
         changed=seen.changed,
         deleted=seen.deleted,
         replaced_unsigned=seen.replaced_unsigned,
+        skipped=seen.skipped,
         spark=seen.spark,
         fence=result.fence_level or "",
     )

@@ -1,0 +1,272 @@
+"""Reads the ledger from a branch: a task's last publication, what has changed since, and whether a step may be skipped.
+
+`protocol/ledger` has the rules.  The history is read once, page by page and only as far as needed, and serves all keys:
+a run's, a plan's or a backfill's.  lakeFS's own filter by path would compare the trees of every commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from perago.declare.code_digest import code_digest
+from perago.declare.task import TaskDefinition
+from perago.lake.base import Change, ReadableLake
+from perago.protocol.ledger import (
+    BY_VERSION,
+    MOST_COMMITS,
+    Entry,
+    EntryKey,
+    Work,
+    entries_of,
+    newest_entries,
+    params_digest,
+    run_with_entries,
+)
+from perago.protocol.metadata import RESULT, STAGING_BASE
+from perago.protocol.names import SHORT
+from perago.protocol.paths import in_actions
+from perago.protocol.publication import MAX_RANGE, Commit, ViewChange
+from perago.protocol.refusal import made_by
+from perago.protocol.run_steps import marker_commit
+from perago.protocol.signing import base_of, is_in_place
+from perago.protocol.view import View
+from perago.runtime.lake_lookup import all_changes
+
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """What is done again although nothing has changed: all steps, with all of their input, or the bodies of some steps."""
+
+    full: bool = False
+    steps: frozenset[str] = frozenset()
+
+    def forces(self, reference: str) -> bool:
+        """Return whether the body of a step has to run.  The reference of a step in a loop ends with its iteration."""
+        return self.full or reference in self.steps or reference.rpartition("__")[0] in self.steps
+
+
+NOTHING_FORCED = Recompute()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """The state of one key at a commit.
+
+    `entry` is the publication that stands or, if none does, the newest one.  `change` is what somebody else has changed in
+    its output.
+    """
+
+    kind: Literal["standing", "rewritten", "missing", "unknown"]
+    entry: Entry | None = None
+    change: ViewChange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SkipDecision:
+    """Whether a step may be skipped, and why not.  `entry` is the publication whose result it repeats."""
+
+    entry: Entry | None
+    result: str | None = None
+    reason: str = ""
+
+    @property
+    def skips(self) -> bool:
+        """True if the body need not run."""
+        return self.result is not None
+
+
+def work_of(task: TaskDefinition, params: Mapping[str, Any], view: View) -> Work:
+    """Return the work of an attempt, given its params as the model dumps them, and its view."""
+    spec = task.workspace
+    named = {name: params.get(name) for name in (spec.ledger_key if spec is not None else ())}
+    code = BY_VERSION if task.has_version else code_digest(task.fn)
+    return Work(EntryKey.of(task.name, view, named), task.version, params_digest(params), code)
+
+
+class Ledger:
+    """The publications on the first-parent history of one commit.  Thread-safe."""
+
+    def __init__(self, lake: ReadableLake, repository: str, ref: str) -> None:
+        """Take the lake, the repository, and the commit A.  Nothing is read yet."""
+        self.lake, self.repository, self.ref = lake, repository, ref
+        self._lock = threading.RLock()
+        self._log = lake.log(repository, ref, MOST_COMMITS + 1)
+        self._commits: list[Commit] = []
+        self._entries: dict[EntryKey, list[Entry]] = {}
+        self._found: dict[EntryKey, LedgerState] = {}
+
+    def find(self, key: EntryKey) -> LedgerState:
+        """Return the state of a key at the commit."""
+        with self._lock:
+            if key not in self._found:
+                self._found[key] = self._find(key)
+            return self._found[key]
+
+    def result_of(self, entry: Entry) -> str | None:
+        """Return the result that a publication has recorded, or None."""
+        if not entry.is_of_run:
+            return entry.result
+        return self.lake.commit_at(self.repository, entry.made_by).metadata.get(RESULT)
+
+    def differences(self, left: str, right: str, roots: Iterable[str]) -> Iterator[Change]:
+        """Yield the files below these roots whose bytes differ between two commits, without lakeFS's actions."""
+        return differences(self.lake, (self.repository, left, right), roots)
+
+    def decide(self, work: Work, reference: str, recompute: Recompute = NOTHING_FORCED) -> SkipDecision:
+        """Decide whether a step may be skipped whose task has `skip_unchanged`."""
+        if recompute.forces(reference):
+            return SkipDecision(None, reason="it is forced")
+        state = self.find(work.key)
+        entry = state.entry
+        if entry is None or state.kind != "standing":
+            return SkipDecision(entry, reason=describe_state(state))
+        if reason := self._difference(entry, work):
+            return SkipDecision(entry, reason=reason)
+        result = self.result_of(entry)
+        if result is None:
+            return SkipDecision(
+                entry, reason=f"its last publication {entry.commit.id[:SHORT]} recorded no result"
+            )
+        return SkipDecision(entry, result)
+
+    def _difference(self, entry: Entry, work: Work) -> str:
+        """Return what differs from a publication, or "" if nothing does."""
+        if not work.code:
+            return "its sources are unknown"
+        if entry.work.version != work.version:
+            return f"version {work.version!r} in place of {entry.work.version!r}"
+        if entry.work.code != work.code:
+            return "code changed"
+        if entry.work.params != work.params:
+            return "params changed"
+        changed = list(islice(self.differences(entry.commit.id, self.ref, work.key.reads), _MOST_NAMED + 1))
+        if changed:
+            return describe_changes([change.path for change in changed], work.key.prefix)
+        return ""
+
+    def _find(self, key: EntryKey) -> LedgerState:
+        newest: Entry | None = None
+        for entry in self._entries_with(key):
+            if not self._is_valid(entry):
+                continue
+            newest = newest or entry
+            if self._is_same(entry.commit.id, self.ref, key.writes):
+                return LedgerState("standing", entry)
+        if len(self._commits) > MOST_COMMITS:
+            return LedgerState("unknown", newest)
+        if newest is None:
+            return LedgerState("missing")
+        return LedgerState("rewritten", newest, self._rewritten_by(newest))
+
+    def _entries_with(self, key: EntryKey) -> Iterator[Entry]:
+        """Yield the entries with this key, newest first, reading more of the history when needed."""
+        number = 0
+        while True:
+            while number < len(known := self._entries.get(key, ())):
+                yield known[number]
+                number += 1
+            if not self._read_commit():
+                return
+
+    def _read_commit(self) -> bool:
+        commit = next(self._log, None)
+        if commit is None:
+            return False
+        self._commits.append(commit)
+        if len(self._commits) <= MOST_COMMITS:
+            for entry in self._all_entries(commit):
+                self._entries.setdefault(entry.work.key, []).append(entry)
+        return True
+
+    def _all_entries(self, commit: Commit) -> Iterator[Entry]:
+        yield from entries_of(commit)
+        if (last := run_with_entries(commit)) is not None:
+            log = list(self.lake.log(self.repository, last, MAX_RANGE))
+            marked = marker_commit(log)
+            steps = log[: log.index(marked)] if marked is not None else log
+            for entry in entries_in_run(self.lake, self.repository, steps):
+                yield Entry(commit, entry.work, entry.made_by)
+
+    def _is_valid(self, entry: Entry) -> bool:
+        """Return whether a publication landed on its expected head or, with rebase, on an equal view."""
+        commit = entry.commit
+        if is_in_place(commit):
+            return True
+        parent = commit.first_parent
+        if parent is None or STAGING_BASE not in commit.metadata:
+            return False
+        return self._is_same(base_of(commit), parent, entry.work.key.reads)
+
+    def _is_same(self, left: str, right: str, roots: Iterable[str]) -> bool:
+        return left == right or next(self.differences(left, right, roots), None) is None
+
+    def _rewritten_by(self, entry: Entry) -> ViewChange | None:
+        """Return the commit after a publication that changed its output, and a path that it changed."""
+        published = entry.commit.id
+        change = next(self.differences(published, self.ref, entry.work.key.writes), None)
+        if change is None:
+            return None
+        ids = [commit.id for commit in self._commits]
+        later = self._commits[: ids.index(published)][::-1]
+        changed = bisect_left(
+            later, True, key=lambda commit: not self._is_same(published, commit.id, (change.path,))
+        )
+        return ViewChange(change.path, later[min(changed, len(later) - 1)])
+
+
+def differences(lake: ReadableLake, between: tuple[str, str, str], roots: Iterable[str]) -> Iterator[Change]:
+    """Yield the files below these roots whose bytes differ between two commits, without lakeFS's actions.
+
+    A lake also reports an object whose bytes are equal, but whose content type, say, is another.
+    """
+    repository, left, right = between
+    for root in roots:
+        for change in all_changes(lake, between, root):
+            if in_actions(change.path):
+                continue
+            if change.kind == "changed":
+                before, after = (lake.stat(repository, ref, change.path) for ref in (left, right))
+                if before.checksum is not None and before == after:
+                    continue
+            yield change
+
+
+def entries_in_run(lake: ReadableLake, repository: str, commits: Sequence[Commit]) -> list[Entry]:
+    """Return the entries of a run's steps whose view is still what the step left, at the run's last commit.
+
+    `commits` are the run's publications, newest first.
+    """
+    if not commits:
+        return []
+    last = commits[0].id
+    return [
+        entry
+        for entry in newest_entries(commits).values()
+        if entry.commit.id == last
+        or next(differences(lake, (repository, entry.commit.id, last), entry.work.key.reads), None) is None
+    ]
+
+
+def describe_state(state: LedgerState) -> str:
+    """Return why no publication of a task stands."""
+    if state.kind == "unknown":
+        return f"no publication that stands is among the last {MOST_COMMITS:,} commits"
+    if state.kind == "missing" or state.entry is None:
+        return "it has published nothing here yet"
+    changed = state.change
+    if changed is None:
+        return f"the output of its last publication {state.entry.commit.id[:SHORT]} was changed since"
+    return f"{changed.commit.id[:SHORT]} ({made_by(changed.commit)}) has changed its output, {changed.path}"
+
+
+def describe_changes(paths: Sequence[str], prefix: str) -> str:
+    """Return the first few of some changed paths, the way the task's author would write them."""
+    shown = [path.removeprefix(prefix) for path in paths[:_MOST_NAMED]]
+    return f"changed: {', '.join(shown)}{', …' if len(paths) > _MOST_NAMED else ''}"
