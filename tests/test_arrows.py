@@ -116,6 +116,7 @@ ARROWS: dict[str, set[str]] = {
         "runtime.execution_result",
         *PORTS,
     },
+    "runtime.ledger": {"declare", "protocol", "errors", "runtime.__init__", "runtime.lake_lookup", *PORTS},
     "runtime.root": {"protocol", "errors"},
     "runtime.periodic": set(),
     "runtime.process": {"protocol", "runtime.periodic", "runtime.root"},
@@ -196,6 +197,7 @@ ARROWS: dict[str, set[str]] = {
         *PORTS,
     },
     "runtime.attempt": {
+        "runtime.ledger",
         "declare",
         "protocol",
         "settings",

@@ -29,6 +29,9 @@ EXPORTS = {
     "require_dir",
     "require_glob",
     "forbid_glob",
+    # what has changed since the last publication
+    "changes",
+    "InputChanges",
     "check_guardrails",
     # checks on the tables of Spark tasks
     "require",

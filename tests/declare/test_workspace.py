@@ -50,6 +50,9 @@ def test_the_defaults_are_the_whole_repository_writable_and_replace() -> None:
         "on_abandoned": "replace",
         "unsigned": "replace",
         "on_advanced": "refuse",
+        "ledger_key": (),
+        "changes_only": (),
+        "on_rewritten": "refuse",
         "placement": "auto",
     }
 

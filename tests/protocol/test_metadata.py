@@ -9,8 +9,10 @@ from pathlib import Path
 import perago
 from perago.protocol import metadata
 from perago.protocol.attempt import Attempt
+from perago.protocol.ledger import EntryKey, Work
 from perago.protocol.publication import StagedWorkspace, Workspace
 from perago.protocol.signing import Signature
+from perago.protocol.view import View
 from tests.support.docs.sources import parsed
 
 SRC = Path(perago.__file__).parent
@@ -26,14 +28,15 @@ def test_docs_list_every_name() -> None:
 
 def test_a_publication_carries_every_name_but_the_recorded_result() -> None:
     attempt = Attempt("wf", "task", "step", "make", retry_count=0, seq=1, iteration=0)
-    signature = Signature(attempt, "e1", Workspace("songs", "main", "A", "data/"), "digest")
+    work = Work(EntryKey.of("make", View("data/"), {}), "1", "params", "code")
+    signature = Signature(attempt, "e1", Workspace("songs", "main", "A", "data/"), "digest", work=work)
 
     said = signature.publication(
         StagedWorkspace("songs", "s", "C"), expected_head="A", supersedes="", fence="hard"
     )
 
     only_rebased = {metadata.REBASED_OVER, metadata.STAGING_BASE, metadata.PUBLISH_TRIES}
-    only_runs = {metadata.RUN_COMMIT, metadata.RUN_STEPS}
+    only_runs = {metadata.RUN_COMMIT, metadata.RUN_STEPS, metadata.RUN_ENTRIES}
     only_commands = {metadata.MERGED_BRANCH, metadata.MERGED_COMMIT, metadata.RESTORED_COMMIT}
     assert set(said) == NAMES - {metadata.RESULT} - only_rebased - only_runs - only_commands
 

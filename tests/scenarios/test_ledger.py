@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from perago import changes
-from perago.runtime.ledger import Recompute
 from tests.support.worlds.world import Made, Params, World, change_nothing, make_task, published_ref
 
 SPEC = {"prefix": "/", "reads": ("raw",), "writes": ("out",)}

@@ -59,7 +59,7 @@ _FIELDS = (TASK, PREFIX, READS, WRITES, LEDGER_KEY, VERSION, PARAMS_DIGEST, CODE
 
 @dataclass(frozen=True, slots=True)
 class EntryKey:
-    """What tells entries apart.  `reads` and `writes` are object paths: all that the task sees, and all that it may change."""
+    """The key of an entry.  `reads` and `writes` are object paths: all that the task sees, and all that it may change."""
 
     task: str
     prefix: str
@@ -112,6 +112,21 @@ class Entry:
     def is_of_run(self) -> bool:
         """True if the entry belongs to a run that was published as one commit."""
         return self.made_by != self.commit.id
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute:
+    """The work that is done again although nothing has changed: all of it (`full`), or the bodies of some steps."""
+
+    full: bool = False
+    steps: frozenset[str] = frozenset()
+
+    def forces(self, reference: str) -> bool:
+        """Return whether the body of a step has to run.  The reference of a step in a loop ends with its iteration."""
+        return self.full or reference in self.steps or reference.rpartition("__")[0] in self.steps
+
+
+NOTHING_FORCED = Recompute()
 
 
 def canonical(values: object) -> str:

@@ -19,8 +19,10 @@ from perago.lake.base import Change, ReadableLake
 from perago.protocol.ledger import (
     BY_VERSION,
     MOST_COMMITS,
+    NOTHING_FORCED,
     Entry,
     EntryKey,
+    Recompute,
     Work,
     entries_of,
     newest_entries,
@@ -41,21 +43,6 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Recompute:
-    """What is done again although nothing has changed: all steps, with all of their input, or the bodies of some steps."""
-
-    full: bool = False
-    steps: frozenset[str] = frozenset()
-
-    def forces(self, reference: str) -> bool:
-        """Return whether the body of a step has to run.  The reference of a step in a loop ends with its iteration."""
-        return self.full or reference in self.steps or reference.rpartition("__")[0] in self.steps
-
-
-NOTHING_FORCED = Recompute()
-
-
-@dataclass(frozen=True, slots=True)
 class LedgerState:
     """The state of one key at a commit.
 
@@ -70,7 +57,7 @@ class LedgerState:
 
 @dataclass(frozen=True, slots=True)
 class SkipDecision:
-    """Whether a step may be skipped, and why not.  `entry` is the publication whose result it repeats."""
+    """The decision whether a step may be skipped, and why not.  `entry` is the publication whose result it repeats."""
 
     entry: Entry | None
     result: str | None = None
@@ -97,7 +84,7 @@ class Ledger:
         """Take the lake, the repository, and the commit A.  Nothing is read yet."""
         self.lake, self.repository, self.ref = lake, repository, ref
         self._lock = threading.RLock()
-        self._log = lake.log(repository, ref, MOST_COMMITS + 1)
+        self._log: Iterator[Commit] | None = None
         self._commits: list[Commit] = []
         self._entries: dict[EntryKey, list[Entry]] = {}
         self._found: dict[EntryKey, LedgerState] = {}
@@ -176,6 +163,8 @@ class Ledger:
                 return
 
     def _read_commit(self) -> bool:
+        if self._log is None:
+            self._log = iter(self.lake.log(self.repository, self.ref, MOST_COMMITS + 1))
         commit = next(self._log, None)
         if commit is None:
             return False

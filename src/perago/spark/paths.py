@@ -20,7 +20,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from perago.errors import TaskFailed
+from perago.declare.input_changes import InputChanges
+from perago.errors import GuardrailViolation, TaskFailed
 from perago.protocol.paths import (
     either,
     first_broken,
@@ -52,6 +53,7 @@ _LEFT_IN_DELTA_LOG = re.compile(r"\..+\.(tmp|crc)")
 _SUCCESS = "_SUCCESS"
 _SPARK_FILE = re.compile(r"part-\d{5}.*|_SUCCESS|_metadata|_common_metadata")
 _CRC_EVERY = 512
+_MOST_NAMED = 5
 
 
 def seen_path(path: str, view: View) -> str:
@@ -84,6 +86,44 @@ def written_path(path: str, view: View, *, partitions: bool = False) -> str:
         may = f"it is outside what the task may change ({view.describe_roots(view.write_roots)})"
         problem = f"{may}; name it in WorkspaceSpec(writes=…)"
     return _path_or_raise(path, problem)
+
+
+def chosen_files(found: InputChanges, only: object) -> tuple[str, ...]:
+    """Return the files to read, by what has changed in a table since the task's last publication.
+
+    Raises `GuardrailViolation` if files were changed or removed and the task does not say how it handles that.
+    """
+    if callable(only):
+        chosen = tuple(only(found))
+        unknown = [path for path in chosen if path not in found.present]
+        if unknown:
+            raise GuardrailViolation(f"only=… chose {unknown[0]!r}, which was neither added nor changed")
+        return chosen
+    if only == "added":
+        return found.added
+    if only != "changed":
+        raise GuardrailViolation(
+            f'only={only!r} must be "changed", "added" or a function that takes the changes'
+        )
+    if found.changed or found.removed:
+        parts = [
+            f"{len(paths)} of its files were {kind} ({', '.join(paths[:_MOST_NAMED])}{', …' * (len(paths) > _MOST_NAMED)})"
+            for kind, paths in (("changed", found.changed), ("removed", found.removed))
+            if paths
+        ]
+        raise GuardrailViolation(
+            f"{' and '.join(parts)} since the task's last publication {found.since}, and new rows alone do not make up for "
+            'that; say only="added", pass a function that chooses the files, or run with --full'
+        )
+    return found.added
+
+
+def is_hidden(path: str, table: str) -> bool:
+    """Return whether Spark ignores a file of a table, by its name or that of a folder in the table."""
+    inner = path.removeprefix(f"{table}/") if path != table else path.rpartition("/")[2]
+    return any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part) for part in inner.split("/")
+    )
 
 
 def is_leftover(path: str, size: int, size_of: Callable[[str], int | None]) -> bool:

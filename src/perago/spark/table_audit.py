@@ -24,7 +24,7 @@ from perago.declare.file_tree import Tree
 from perago.declare.table_checks import Source, TableCheck
 from perago.errors import GuardrailViolation
 from perago.spark.failures import SPARK_ERRORS, short_reason
-from perago.spark.tables import quoted, read_table, unknown_format
+from perago.spark.tables import TableSource, quoted, read_table, unknown_format
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -129,7 +129,9 @@ class Auditor:
 
     def _open(self, source: Source) -> DataFrame:
         table, format, options = source
-        return read_table(self._session(), self._workspace.uri(table), format, None, dict(options))
+        return read_table(
+            self._session(), TableSource(self._workspace.uri(table)), format, None, dict(options)
+        )
 
     def _evaluate(
         self, source: Source, checks: list[TableCheck], tree: Tree

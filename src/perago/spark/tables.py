@@ -24,6 +24,7 @@ import json
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -42,7 +43,7 @@ from perago.spark.s3a import delete_before_overwrite
 from perago.spark.schema import DeclaredSchema, TableSchema, declared_schema, differences, type_conflicts
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrameReader, SparkSession
 
 
 log = logging.getLogger("perago.spark")
@@ -67,6 +68,8 @@ _SPARK_PART = re.compile(
     r"(?P<table>(?:.*?/)?)(?P<partitions>(?:[^/=]+=[^/]*/)*)part-\d{5,}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}[-_.][^/]*"
 )
 """A file that Spark wrote, in any format: its name contains the id of a job."""
+_GLOB_PATHS = "__globPaths__"
+"""Spark's option for paths that are no patterns."""
 _OVERWRITE_MODE = "partitionOverwriteMode"
 _REPLACES_PARTITIONS = {
     PROTOCOL_KEY: "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
@@ -169,33 +172,85 @@ def stored_schema(spark: SparkSession, file: str, format: str) -> StructType:
     return found if found is not None else spark.read.format(format).load(file).schema
 
 
-def read_table(
-    spark: SparkSession, uri: str, format: str, schema: TableSchema | None, options: Mapping[str, Any]
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """The table to read, and those of its files that are read: all of them if `files` is None.  Both are URIs."""
+
+    uri: str
+    files: tuple[str, ...] | None = None
+
+    def load(self, reader: DataFrameReader) -> DataFrame:
+        """Return the rows.  Partition columns come from the folders between the table and a file."""
+        if self.files is None:
+            return reader.load(self.uri)
+        if self.files != (self.uri,):
+            reader = reader.option("basePath", self.uri)
+        return reader.option(_GLOB_PATHS, "false").load(list(self.files))
+
+    def first_file(self, spark: SparkSession) -> str | None:
+        """Return the URI of one of the files, or None if there is none."""
+        return first_file(spark, self.uri) if self.files is None else next(iter(self.files), None)
+
+
+def read_files(
+    spark: SparkSession,
+    source: TableSource,
+    format: str,
+    schema: TableSchema | None,
+    options: Mapping[str, Any],
 ) -> DataFrame:
-    """Return the table at `uri`. A Parquet table written by Spark is opened without a Spark job.
+    """Return the rows in some files of a table, as `read_table` returns those in all of them."""
+    if source.files is None or source.files:
+        return read_table(spark, source, format, schema, options)
+    if schema is not None:
+        return spark.createDataFrame([], declared_schema(schema).struct)
+    if first_file(spark, source.uri) is None:
+        raise GuardrailViolation(
+            "none of its files has changed, and none is here to tell the columns of an empty table; pass schema=…"
+        )
+    return read_table(spark, TableSource(source.uri), format, None, options).limit(0)
+
+
+def check_plain_files(format: str) -> None:
+    """Raise `GuardrailViolation` if a table in this format is more than its files, so that no file can be read alone."""
+    if normalized_format(format) not in FILES:
+        raise GuardrailViolation(
+            f"only=… reads the changed files of a table, and the rows of a {format} table are not in plain files; read all "
+            f"of it, or use a format of plain files: {', '.join(sorted(FILES))}"
+        )
+
+
+def read_table(
+    spark: SparkSession,
+    source: TableSource,
+    format: str,
+    schema: TableSchema | None,
+    options: Mapping[str, Any],
+) -> DataFrame:
+    """Return a table. A Parquet table written by Spark is opened without a Spark job.
 
     Raises `GuardrailViolation`, listing all differences, if the table does not match the schema.
     """
     format = normalized_format(format)
-    check_format(spark, uri, format)
+    check_format(spark, source.uri, format)
     if schema is None:
-        return _open(spark, uri, format, options)[0]
+        return _open(spark, source, format, options)[0]
     wanted = declared_schema(schema)
     names = [field.name for field in wanted.struct.fields]
     if format not in WITHOUT_A_SCHEMA:
-        table, without_nulls = _open(spark, uri, format, options)
+        table, without_nulls = _open(spark, source, format, options)
         if format in FILES:
             columns = [one for one in table.schema.fields if one.name not in without_nulls]
-            table = _with_declared_partitions(spark, uri, format, options, table, columns, wanted)
+            table = _with_declared_partitions(spark, source, format, options, table, columns, wanted)
         problems = differences(
             wanted, table.schema, lambda name: name in without_nulls and not without_nulls[name]
         )
         if not problems:
             return table.select(*map(quoted, names))
     else:
-        problems = _header_differences(spark, uri, names, options) if format == "csv" else []
+        problems = _header_differences(spark, source, names, options) if format == "csv" else []
         if not problems:
-            return spark.read.format(format).options(**options).schema(wanted.struct).load(uri)
+            return source.load(spark.read.format(format).options(**options).schema(wanted.struct))
     raise GuardrailViolation("it is not as declared: " + "; ".join(problems))
 
 
@@ -387,21 +442,21 @@ def _first_of_each_table(paths: Iterable[str]) -> dict[tuple[str, str], str]:
 
 
 def _open(
-    spark: SparkSession, uri: str, format: str, options: Mapping[str, Any]
+    spark: SparkSession, source: TableSource, format: str, options: Mapping[str, Any]
 ) -> tuple[DataFrame, dict[str, bool]]:
     """Open a table. Also returns, for each column whose nullability is stored, whether it is non-nullable."""
     reader = spark.read.format(format).options(**options)
     merged = str(options.get("mergeSchema", "")).lower() == "true"
-    file = first_file(spark, uri) if format == "parquet" and not merged else None
+    file = source.first_file(spark) if format == "parquet" and not merged else None
     stored = parquet_schema(spark, file) if file is not None else None
     if stored is None:
-        return reader.load(uri), {}
-    return reader.schema(stored).load(uri), {field.name: not field.nullable for field in stored.fields}
+        return source.load(reader), {}
+    return source.load(reader.schema(stored)), {field.name: not field.nullable for field in stored.fields}
 
 
 def _with_declared_partitions(
     spark: SparkSession,
-    uri: str,
+    source: TableSource,
     format: str,
     options: Mapping[str, Any],
     table: DataFrame,
@@ -418,8 +473,8 @@ def _with_declared_partitions(
         for field in columns
         if field.name in declared and field.dataType.simpleString() != declared[field.name].simpleString()
     }
-    file = first_file(spark, uri) if other and not has_wildcard(uri) else None
-    changed = other.intersection(_partition_columns(uri, file)) if file is not None else ()
+    file = source.first_file(spark) if other and not has_wildcard(source.uri) else None
+    changed = other.intersection(_partition_columns(source.uri, file)) if file is not None else ()
     if not changed:
         return table
     fields = [
@@ -431,13 +486,13 @@ def _with_declared_partitions(
     # Through JSON, because a declared type may be marked as standing for several.
     schema = StructType.fromJson(StructType(fields).jsonValue())
     try:
-        return spark.read.format(format).options(**options).schema(schema).load(uri)
+        return source.load(spark.read.format(format).options(**options).schema(schema))
     except SPARK_ERRORS:
         return table  # a value is not of the declared type, so the difference is reported
 
 
 def _header_differences(
-    spark: SparkSession, uri: str, names: Sequence[str], options: Mapping[str, Any]
+    spark: SparkSession, source: TableSource, names: Sequence[str], options: Mapping[str, Any]
 ) -> list[str]:
     """Return the differences between a CSV header and the declared columns.
 
@@ -446,7 +501,7 @@ def _header_differences(
     if str(options.get("header", "")).lower() != "true":
         return []
     plain = {key: value for key, value in options.items() if key.lower() != "inferschema"}
-    found = spark.read.format("csv").options(**plain).load(uri).columns
+    found = source.load(spark.read.format("csv").options(**plain)).columns
     if list(found) == list(names):
         return []
     missing = [f"column {name!r} is missing" for name in names if name not in found]

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel
 
+from perago.declare.input_changes import InputChanges, changes
 from perago.errors import GuardrailViolation, TaskFailed
 from perago.protocol.view import View
-from perago.spark.paths import seen_path, written_path
+from perago.spark.paths import chosen_files, is_hidden, seen_path, written_path
 from perago.spark.udf_types import parse_types_late
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 parse_types_late()
 
 Model = TypeVar("Model", bound=BaseModel)
+Only = Literal["changed", "added"] | Callable[[InputChanges], Iterable[str]]
 Mode = Literal["overwrite", "overwrite_partitions", "append", "error", "errorifexists", "ignore"]
 
 
@@ -73,18 +75,43 @@ class SparkWorkspace:
         return f"{self._base}/{seen_path(path, self._view)}"
 
     def read(
-        self, path: str, format: str = "parquet", schema: TableSchema | None = None, **options: Any
+        self,
+        path: str,
+        format: str = "parquet",
+        schema: TableSchema | None = None,
+        *,
+        only: Only | None = None,
+        **options: Any,
     ) -> DataFrame:
         """Return the table at a path, in any format that the session knows.
 
         If a schema is passed, the table must match it. If it does not match, `GuardrailViolation` is raised before any
         work is done, and lists all differences.
+
+        Args:
+            path: The table's path in the workspace.
+            format: The table's format.
+            schema: The table's declared columns.
+            only: The files to read, by what has changed since the task's last publication (`changes`); by default all of
+                them. `changed` reads the new files, and refuses if files were changed or removed. `added` reads the new
+                files whatever else has happened. A function gets the changes, and returns the paths of the files to read.
+            options: Spark's options for reading it.
         """
-        from perago.spark.tables import read_table
+        from perago.spark.tables import TableSource, check_plain_files, read_files, read_table
 
         self._touch(path, format)
         try:
-            return read_table(self.spark, self.uri(path), format, schema, options)
+            source = TableSource(self.uri(path))
+            if only is None:
+                return read_table(self.spark, source, format, schema, options)
+            check_plain_files(format)
+            found = changes(self, path)
+            files = chosen_files(found, only)
+            if found.since is not None or callable(only):
+                # Spark reads neither markers nor its own leftovers.
+                read = tuple(f"{self._base}/{file}" for file in files if not is_hidden(file, path))
+                source = TableSource(source.uri, read)
+            return read_files(self.spark, source, format, schema, options)
         except Exception as error:
             raise self._failure("reading", path, format, error) from error
 

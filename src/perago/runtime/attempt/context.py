@@ -24,11 +24,11 @@ from perago.lake.base import PublishingLake
 from perago.orchestrator.base import AttemptReporter
 from perago.protocol.attempt import AttemptSnapshot
 from perago.protocol.backoff import Backoff
+from perago.protocol.ledger import NOTHING_FORCED, Recompute
 from perago.protocol.outcome import WrongInput
 from perago.runtime.attempt.observer import Note, say_nothing
 from perago.runtime.attempt.place import OpenPlace, open_workdir_place
 from perago.runtime.attempt.publish_retry import Timing
-from perago.runtime.ledger import NOTHING_FORCED, Recompute
 from perago.runtime.process.process_state import preserving_process_state
 from perago.settings import FenceMode
 
@@ -103,7 +103,7 @@ class AttemptContext:
     """Called with the exception that ended an attempt.  It cannot change the outcome."""
     wrong_input: WrongInput = "failed"
     recompute: Recompute = NOTHING_FORCED
-    """What is done again although nothing has changed."""
+    """The work that is done again although nothing has changed."""
     mask: Callable[[str], str] = str
     """Hides secrets in text.  It is applied before the text is truncated."""
 

@@ -1,4 +1,4 @@
-"""What has changed in an attempt's input since its task's last publication, as `changes()` and downloads need it.
+"""Reads what has changed in an attempt's input since its task's last publication, for `changes()` and the download.
 
 Everything is decided by the ledger at the input commit, so every retry of the attempt sees the same changes.  Since the
 publication that stands and its output are one commit, no crash, retry or replaced publication can skip or repeat a file
@@ -16,12 +16,12 @@ from perago.declare.workspace import WorkspaceSpec
 from perago.errors import TaskDefinitionError, TaskFailed
 from perago.lake.base import Entry
 from perago.protocol.changes import workdir_path
-from perago.protocol.ledger import Work
+from perago.protocol.ledger import Recompute, Work
 from perago.protocol.paths import has_backslash, has_dot_part, has_empty_part, is_empty, leads_out
 from perago.protocol.publication import Workspace
 from perago.protocol.view import Roots, overlap
 from perago.runtime.attempt.listing import objects_in
-from perago.runtime.ledger import Ledger, LedgerState, Recompute, describe_state
+from perago.runtime.ledger import Ledger, LedgerState, describe_state
 
 
 @dataclass(frozen=True, slots=True)

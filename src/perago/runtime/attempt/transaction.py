@@ -141,7 +141,7 @@ class Transaction:
                 if (reused := self._reuse(publisher, target)) is not None:
                     return output_of(task, start.given, reused, {})
                 with _waiting_for(target):
-                    unchanged, left_out = self._look_up_ledger(publisher)
+                    unchanged, left_out = self._read_ledger(publisher)
             if unchanged is not None:
                 self._preflight(publisher, target.result())
                 same = UnchangedInput(context.lake, start.workspace, publisher.staging.name_on)
@@ -175,7 +175,7 @@ class Transaction:
             log.info("commit %s records equal work, skipping the body", reused.ref)
         return reused
 
-    def _look_up_ledger(self, publisher: Publisher) -> tuple[dict[str, Any] | None, LeftOut]:
+    def _read_ledger(self, publisher: Publisher) -> tuple[dict[str, Any] | None, LeftOut]:
         """Return the recorded result if the body may be skipped, and otherwise the files that are not downloaded."""
         work, workspace, task = publisher.signature.work, publisher.signature.workspace, self._task
         assert work is not None  # noqa: S101 - set for every task that publishes
