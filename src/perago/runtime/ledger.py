@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from perago.declare.code_digest import code_digest
 from perago.declare.task import TaskDefinition
+from perago.errors import LakeNotFound
 from perago.lake.base import Change, ReadableLake
 from perago.protocol.ledger import (
     BY_VERSION,
@@ -29,7 +30,7 @@ from perago.protocol.ledger import (
     params_digest,
     run_with_entries,
 )
-from perago.protocol.metadata import RESULT, STAGING_BASE
+from perago.protocol.metadata import RESULT, RUN_COMMIT, STAGING_BASE
 from perago.protocol.names import SHORT
 from perago.protocol.paths import in_actions
 from perago.protocol.publication import MAX_RANGE, Commit, ViewChange
@@ -37,7 +38,7 @@ from perago.protocol.refusal import made_by
 from perago.protocol.run_steps import marker_commit
 from perago.protocol.signing import base_of, is_in_place
 from perago.protocol.view import View
-from perago.runtime.lake_lookup import all_changes
+from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes
 
 _MOST_NAMED = 3
 
@@ -100,7 +101,10 @@ class Ledger:
         """Return the result that a publication has recorded, or None."""
         if not entry.is_of_run:
             return entry.result
-        return self.lake.commit_at(self.repository, entry.made_by).metadata.get(RESULT)
+        try:
+            return self.lake.commit_at(self.repository, entry.made_by).metadata.get(RESULT)
+        except LakeNotFound:
+            return None  # the run's own commits are gone
 
     def differences(self, left: str, right: str, roots: Iterable[str]) -> Iterator[Change]:
         """Yield the files below these roots whose bytes differ between two commits, without lakeFS's actions."""
@@ -241,6 +245,32 @@ def entries_in_run(lake: ReadableLake, repository: str, commits: Sequence[Commit
         if entry.commit.id == last
         or next(differences(lake, (repository, entry.commit.id, last), entry.work.key.reads), None) is None
     ]
+
+
+def runs_with_results(lake: ReadableLake, repository: str) -> Iterator[str]:
+    """Yield the last commits of the published runs whose own commits have something that a ledger still needs.
+
+    That is the recorded result of a task's newest publication on a branch that people read, or the entries themselves, if
+    the run has too many of them for one commit.
+    """
+    for branch in lake.branches(repository, ""):
+        if branch.name.startswith(INTERNAL_NAME_PREFIX):
+            continue
+        known: set[EntryKey] = set()
+        for commit in lake.log(repository, branch.commit, MOST_COMMITS):
+            if (last := run_with_entries(commit)) is not None:
+                yield last
+            for entry in entries_of(commit):
+                if entry.work.key not in known and entry.is_of_run and _has_result(lake, repository, entry):
+                    yield commit.metadata.get(RUN_COMMIT, "")
+                known.add(entry.work.key)
+
+
+def _has_result(lake: ReadableLake, repository: str, entry: Entry) -> bool:
+    try:
+        return RESULT in lake.commit_at(repository, entry.made_by).metadata
+    except LakeNotFound:
+        return False
 
 
 def describe_state(state: LedgerState) -> str:

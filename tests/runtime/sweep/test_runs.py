@@ -8,7 +8,7 @@ from perago.lake.base import Lake
 from perago.runtime.sweep.branches import Owners, Verdict, find_leftovers, judge, remove
 from tests.support.faults.ports import refusing
 from tests.support.tasks.workflows import switch
-from tests.support.worlds.run_world import FIRST, RunWorld, opening, publishing, running
+from tests.support.worlds.run_world import FIRST, RunWorld, opening, publishing, running, writing
 from tests.support.worlds.world import World
 
 HOUR = 3600.0
@@ -68,6 +68,24 @@ def test_the_branch_of_a_published_run_goes_at_once_and_its_tag_on_request(world
     assert swept(world, runs=True) == []
     world.clock.sleep(HOUR * 2)
     assert swept(world, runs=True) == ["run tag"]
+
+
+def test_a_tag_stays_as_long_as_a_task_may_repeat_a_result_that_only_the_runs_own_commits_have(
+    world: World,
+) -> None:
+    skips = writing("first", skip_unchanged=True)
+    runs = RunWorld.of(world, [skips])
+    runs.finish(runs.start(STEPS))
+    [tag] = world.lake.tags(world.repository, "perago-published-")
+    world.clock.sleep(HOUR * 2)
+    assert swept(world, runs=True) == ["run"]
+
+    world.commit({"data/first.txt": "edited"})
+    runs.finish(runs.start(STEPS))
+    world.clock.sleep(HOUR * 2)
+
+    assert sorted(swept(world, runs=True)) == ["run", "run tag"]
+    assert tag.name not in {one.name for one in world.lake.tags(world.repository, "perago-published-")}
 
 
 def test_a_failed_run_stays_until_it_is_asked_for_and_a_retry_then_says_so(world: World) -> None:

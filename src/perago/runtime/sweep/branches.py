@@ -5,6 +5,7 @@
     a fence probe or `perago put`   removed when it is older than the limit
     an attempt that is not over     kept, whatever its age
     a run                           as its workflow is (`runs`)
+    a published run (its tag)       removed when it is older than the limit, unless a ledger still needs it (`runs`)
     unknown                         removed when it is older than the limit; kept if its age is unknown
 
 A claim is removed only after a barrier, and only if no staging branch of its task is kept: a dead attempt's publish request
@@ -22,6 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from perago.errors import (
@@ -52,6 +54,7 @@ from perago.protocol.names import (
     run_branch_workflow,
 )
 from perago.runtime.internal_branches import target_of_claim
+from perago.runtime.ledger import runs_with_results
 
 log = logging.getLogger("perago.sweep")
 
@@ -170,11 +173,17 @@ def judge(
             statuses[owner.task_id] = owners.status(owner)
         return statuses[owner.task_id]
 
+    @cache
+    def needed_runs(repository: str) -> frozenset[str]:
+        return frozenset(runs_with_results(lake, repository))
+
     def verdict(one: Leftover) -> Verdict:
         if one.kind == "run":
             by_age = _judge_by_age(lake, one, now, older_than)
             return _judge_run(one, owners.workflow(run_branch_workflow(one.name) or ""), by_age, runs=runs)
-        if one.kind in ("tag", "run tag", "proof", "put"):
+        if one.kind == "run tag":
+            return _judge_run_tag(one, _judge_by_age(lake, one, now, older_than), needed_runs)
+        if one.kind in ("tag", "proof", "put"):
             return _judge_by_age(lake, one, now, older_than)
         return _judge_by_owner(lake, one, status, now, older_than)
 
@@ -335,6 +344,15 @@ def _judge_run(one: Leftover, workflow: WorkflowState | None, by_age: Verdict, *
     if workflow.status == "COMPLETED" and _has_published(workflow, one.name):
         return Verdict(one, goes=True, why=f"{name}, and its run is published")
     return _on_request(one, by_age, f"{name}, and its run is not published", runs=runs)
+
+
+def _judge_run_tag(one: Leftover, by_age: Verdict, needed_runs: Callable[[str], frozenset[str]]) -> Verdict:
+    """Decide about the tag of a published run.  `by_age` is the verdict of its age alone."""
+    if by_age.goes and one.commit in needed_runs(one.repository):
+        return Verdict(
+            one, goes=False, why="it has the recorded results of a task's last publication on a branch"
+        )
+    return by_age
 
 
 def _on_request(one: Leftover, by_age: Verdict, why: str, *, runs: bool) -> Verdict:
