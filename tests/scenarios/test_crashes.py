@@ -185,6 +185,39 @@ def test_a_crash_at_any_call_leaves_a_world_that_the_retry_makes_right(
         close_world(world)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_crash_at_any_call_of_a_skipped_attempt_is_made_right_by_the_retry(
+    tmp_path: Path, policy: str, start: str
+) -> None:
+    """The step has published before, and nothing has changed since: the result is the input, whatever was abandoned."""
+    # With reuse, the abandoned publication's record would be used before the ledger is read.
+    version = "2" if policy == "reuse" else "1"
+    definition = make_task(body, on_abandoned=policy, version=version, skip_unchanged=True, retries=5)
+
+    def prepare(world: World) -> None:
+        published_ref(world.run(definition))
+        STARTS[start](definition)(world)
+
+    beginning = begin(tmp_path / "beginning", prepare)
+    calls = count_calls(beginning.copied(tmp_path / "count"), definition, ORDERS["revoke and claim first"])
+    assert "download" not in calls
+    for number, when in ((n, when) for n in range(len(calls)) for when in ("before", "after")):
+        world = beginning.copied(tmp_path / f"{number}-{when}")
+        visible, where = set(world.history()), f"{when} call {number} ({calls[number]})"
+        die_in_a_child(world, definition, Countdown(number, when))
+        visible |= set(world.history())
+        completion = calls.index("complete")
+        if number < completion or (number == completion and when == "before"):
+            retried = world.execute(definition, world.retry(definition))
+            # The first execution may have published an entry of its own.
+            assert retried.seen.skipped or policy == "reuse", where
+        check_the_end(world, where, beginning, changing=True)
+        assert nothing_is_lost(world, visible), where
+        close_world(world)
+
+
 def check_the_end(world: World, where: str, beginning: Beginning, *, changing: bool) -> None:
     """Check that one correct result is on the branch, reported once, and that a sweep removes all that is left."""
     workflow = world.workflow(world.orchestrator.workflows(100)[0].id)
