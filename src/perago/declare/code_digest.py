@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from perago.declare.discovery import is_user_file
-from perago.declare.source_imports import imports_of_source
+from perago.declare.sources import imports_of_source, is_user_file
 
 _ROOT_MARKS = ("pyproject.toml", ".git")
 _known: WeakKeyDictionary[Callable[..., Any], str] = WeakKeyDictionary()

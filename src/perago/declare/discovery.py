@@ -28,7 +28,9 @@ from types import CodeType, ModuleType
 
 from pydantic import ValidationError
 
+from perago.declare.code_digest import code_digest
 from perago.declare.diagnostics import LocatedDiagnostic, SourceLocation, collect_diagnostics, one_line
+from perago.declare.sources import is_user_file
 from perago.declare.task import TaskDefinition, forget_tasks, tasks_declared_in
 from perago.errors import TaskDefinitionError
 from perago.protocol.suggestions import did_you_mean, listed
@@ -49,15 +51,6 @@ def describe_import_failure(error: BaseException, target: str) -> str:
     places = [SourceLocation(frame.filename, frame.lineno or 1) for frame in frames]
     reached = f" (reached from {places[0]})" if len(places) > 1 else ""
     return f"{places[-1]}: {what}{_remedy(error) or _correction_hint(places[-1])}{reached}"
-
-
-def is_user_file(file: str | None) -> bool:
-    """Return whether a file is the author's, i.e. not part of Perago, the standard library or an installed package."""
-    if file is None or file.startswith("<"):
-        return False
-    parts = Path(file).parts
-    outside = Path(importlib.__file__).parents[1], Path(__file__).parents[1]
-    return "site-packages" not in parts and not any(Path(file).is_relative_to(folder) for folder in outside)
 
 
 def _error_text(error: BaseException) -> str:
@@ -141,6 +134,11 @@ def load_tasks(targets: Sequence[str]) -> list[TaskDefinition]:
     unique, clashes = _find_name_clashes(tasks)
     if clashes:
         raise TaskDefinitionError("; ".join(map(str, clashes)))
+    for task in unique:
+        if task.skip_unchanged:
+            code_digest(
+                task.fn
+            )  # now, because the files may change while this process runs what it has loaded
     return unique
 
 

@@ -71,10 +71,15 @@ class SkipDecision:
 
 
 def work_of(task: TaskDefinition, params: Mapping[str, Any], view: View) -> Work:
-    """Return the work of an attempt, given its params as the model dumps them, and its view."""
+    """Return the work of an attempt, given its params as the model dumps them, and its view.
+
+    The sources are read only for tasks that skip unchanged work: nobody else needs their digest.
+    """
     spec = task.workspace
     named = {name: params.get(name) for name in (spec.ledger_key if spec is not None else ())}
-    code = BY_VERSION if task.has_version else code_digest(task.fn)
+    code = BY_VERSION if task.has_version else ""
+    if task.skip_unchanged and not code:
+        code = code_digest(task.fn)
     return Work(EntryKey.of(task.name, view, named), task.version, params_digest(params), code)
 
 

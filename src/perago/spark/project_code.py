@@ -25,7 +25,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from perago.declare.discovery import loaded_files
-from perago.declare.source_imports import imports_of_file
+from perago.declare.sources import imports_of_file
 from perago.errors import RuntimeConfigError
 
 log = logging.getLogger("perago.spark")

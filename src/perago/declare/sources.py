@@ -1,13 +1,23 @@
-"""Reads from a source file which modules it may import, without importing anything."""
+"""Tells which source files are the author's, and reads which modules they may import, without importing anything."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import importlib
 import importlib.util
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+
+
+def is_user_file(file: str | None) -> bool:
+    """Return whether a file is the author's, i.e. not part of Perago, the standard library or an installed package."""
+    if file is None or file.startswith("<"):
+        return False
+    parts = Path(file).parts
+    outside = Path(importlib.__file__).parents[1], Path(__file__).parents[1]
+    return "site-packages" not in parts and not any(Path(file).is_relative_to(folder) for folder in outside)
 
 
 @lru_cache(maxsize=4096)
