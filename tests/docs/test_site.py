@@ -66,6 +66,7 @@ def test_the_site_has_the_pages_in_the_order_of_the_index(tmp_path: Path) -> Non
         "quick-start.md",
         "workflows.md",
         "transactions.md",
+        "only-what-changed.md",
         "spark-tasks.md",
         "testing-tasks.md",
         "secrets.md",

@@ -280,7 +280,9 @@ def _step_line(tries: Sequence[LoggedAttempt]) -> str:
     count = "1 attempt " if len(tries) == 1 else f"{len(tries)} attempts"
     took = format.duration(_seconds([one.task for one in tries]))
     moved = format.changes(last.record)
-    if not moved and format.changed_nothing(last.task):
+    if last.record is not None and last.record.skipped:
+        moved = f"{format.SKIPPED} {last.record.skipped[:SHORT]}"
+    elif not moved and format.changed_nothing(last.task):
         moved = format.NOTHING_CHANGED
     published = format.result_location(last.task) + (f" ({moved})" if moved else "")
     return f"{last.task.status:<12}  {count}  {took:>8}  {published}".rstrip()

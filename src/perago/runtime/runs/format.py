@@ -18,6 +18,7 @@ from perago.runtime.runs.inspect import OPEN, seconds_of
 from perago.runtime.runs.run_input import workspaces_in
 
 NOTHING_CHANGED = "nothing changed"
+SKIPPED = "skipped, nothing changed since"
 JVM_STACK = "    … (a JVM stack: --verbose shows it)"
 _JVM_NOISE = "WARNING: Using incubator modules: jdk.incubator.vector"
 _JVM_FRAME = re.compile(
@@ -130,7 +131,7 @@ def record_lines(record: AttemptRecord) -> Iterator[str]:
     if moved := changes(record):
         yield f"published: {moved}" + (f", {record.fence} fence" if record.fence else "")
     if record.skipped:
-        yield f"skipped: nothing has changed since {record.skipped}"
+        yield f"{SKIPPED} {record.skipped}"
     if record.replaced_unsigned:
         yield f"warning: {replaced_unsigned(record.replaced_unsigned)}"
 
