@@ -102,6 +102,17 @@ def test_a_map_is_shown_with_its_failures_by_reason_and_the_command_that_follows
     assert json.loads(shell.run_here("logs", "map-2026", "--json").out) == [{"text": "tagging\x1b[2J a"}]
 
 
+def test_a_map_of_which_all_lines_are_folded_has_printed_nothing(shell: Shell) -> None:
+    noise = "WARNING: Using incubator modules: jdk.incubator.vector\n"
+    map_log(shell.folder / ".perago", "map-20260101-000000-aaaaaaaa").write_text(noise)
+    said = shell.run_here("logs")
+    assert (said.out, said.code) == ("", 0)
+    assert "map-20260101-000000-aaaaaaaa printed nothing on this machine" in said.err
+    said = shell.run_here("logs", "--verbose")
+    assert said.out == noise
+    assert "printed nothing" not in said.err
+
+
 def test_a_map_has_neither_steps_nor_a_workflow(shell: Shell) -> None:
     assert "one log for all rows: leave out 'row_1'" in shell.run_here("logs", "map-2026", "row_1").err
     for command in (("retry",), ("run", "--resume"), ("run", "--from", "tag")):

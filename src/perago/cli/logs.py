@@ -53,9 +53,8 @@ def logs(
             for one in log.follow(found, orchestrator, step):
                 if as_json:
                     output.json_text(json.dumps(_as_json(one), ensure_ascii=False))
-                elif (
-                    text := one.line.text if verbose else folds[one.task.task_id](one.line.text)
-                ) is not None:
+                    continue
+                for text in [one.line.text] if verbose else folds[one.task.task_id](one.line.text):
                     output.say_printed(_text(one, text))
             return
         attempts = attempts_of(orchestrator, orchestrator.workflow(found.workflow_id))
@@ -63,10 +62,12 @@ def logs(
     if as_json:
         output.data([_as_json(one) for one in lines])
         return
+    printed = False
     for one in lines:
-        if (text := one.line.text if verbose else folds[one.task.task_id](one.line.text)) is not None:
+        for text in [one.line.text] if verbose else folds[one.task.task_id](one.line.text):
             output.say_printed(_text(one, text))
-    if not lines:
+            printed = True
+    if not printed:
         output.note(f"no task of {found.id} printed anything" if step is None else f"{step} printed nothing")
     _print_failures([one.task for one in attempts if step is None or log.of_step(one.task, step)])
 
@@ -85,12 +86,15 @@ def _print_map(
     if as_json and not follow:
         output.data([{"text": line} for line in lines])
         return
+    printed = as_json
     for line in lines:
         if as_json:
             output.json_text(json.dumps({"text": line}, ensure_ascii=False))
-        elif (text := line if verbose else fold(line)) is not None:
+            continue
+        for text in [line] if verbose else fold(line):
             output.say_printed(text)
-    if not map_log(root, run.id).is_file():
+            printed = True
+    if not printed or not map_log(root, run.id).is_file():
         output.note(
             f"{run.id} printed nothing on this machine; on a cluster, Spark's executors keep what they print"
         )

@@ -141,7 +141,7 @@ def _copy_folded(read: int, stderr: int, log: Path | None) -> None:
             if log is not None:
                 with log.open("a", encoding="utf-8") as kept:
                     kept.write(line)
-            if (shown := fold(line.rstrip("\n"))) is not None:
+            for shown in fold(line.rstrip("\n")):
                 os.write(stderr, f"{printable(shown)}\n".encode("utf-8", "replace"))
 
 

@@ -94,8 +94,7 @@ class Viewer:
         if attempt is not None and event.kind == "step" and not self._silent:
             self._show_session(attempt, event.step)
         if attempt is not None and event.kind == "printed" and parse_record(event.text) is None:
-            line = event.text if self._verbose else self._folds[attempt.task_id](event.text)
-            if line is not None:
+            for line in [event.text] if self._verbose else self._folds[attempt.task_id](event.text):
                 self.print_line(attempt.reference_task_name, attempt.retry_count, line)
         if event.kind in ("draining", "forced") and not self._silent:
             self._print(_stop_message(event))

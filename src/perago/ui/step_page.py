@@ -12,7 +12,7 @@ from typing import Any
 from perago.orchestrator.base import LogLine, Orchestrator, TaskState, WorkflowState
 from perago.protocol.attempt_record import AttemptRecord
 from perago.protocol.steps import ORDER
-from perago.runtime.runs.format import JVM_STACK, OutputFold
+from perago.runtime.runs.format import OutputFold
 from perago.runtime.runs.inspect import OPEN, read_attempt, seconds_of, worker_tasks
 from perago.runtime.runs.run_input import WorkspaceRef, params_of, workspaces_in
 from perago.ui.graph import step_of
@@ -114,13 +114,8 @@ def phases_of(record: AttemptRecord | None) -> list[Phase]:
 
 
 def _view(orchestrator: Orchestrator, task: TaskState) -> AttemptView:
-    logged, fold = read_attempt(orchestrator, task), OutputFold()
-    folded = ((one, fold(one.text)) for one in logged.lines)
-    lines = [
-        replace(one, text=text.replace(JVM_STACK, "… (a JVM stack)"))
-        for one, text in folded
-        if text is not None
-    ]
+    logged, fold = read_attempt(orchestrator, task), OutputFold(hint="")
+    lines = [replace(one, text=text) for one in logged.lines for text in fold(one.text)]
     return AttemptView(
         task=task,
         lines=lines[-LINES:],

@@ -7,7 +7,6 @@ import pytest
 from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.attempt_record import AttemptRecord, CheckRecord, SparkFigures, StageTime
 from perago.runtime.runs.format import (
-    JVM_STACK,
     OutputFold,
     coming_retry,
     duration,
@@ -143,18 +142,76 @@ look at me.you(Some where)
 """
 
 
+STACK = "    … (a JVM stack: --verbose shows it)"
+AGAIN = "… (the same error again: --verbose shows it)"
+
+
+def folded(text: str, fold: OutputFold | None = None) -> list[str]:
+    fold = fold or OutputFold()
+    return [shown for line in text.splitlines() for shown in fold(line)]
+
+
 def test_of_a_jvm_stack_the_lines_that_matter_are_left() -> None:
-    fold = OutputFold()
-    assert [shown for line in SPARK_SAID.splitlines() if (shown := fold(line)) is not None] == [
+    assert folded(SPARK_SAID) == [
         "reading",
         "20:25:21 WARN FileStreamSink: Assume no metadata directory.",
         "java.io.FileNotFoundException: File file:/x does not exist",
-        JVM_STACK,
+        STACK,
         "Caused by: java.io.IOException: disk",
-        JVM_STACK,
+        STACK,
         '  File "tasks.py", line 3, in clean (at tasks.java:1)',
         "look at me.you(Some where)",
     ]
+
+
+FRAME = "\tat org.apache.spark.Executor.run(Executor.java:61)"
+ERROR = """\
+org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] Traceback (most recent call last):
+  File "tasks.py", line 41, in <lambda>
+ZeroDivisionError: {}
+ SQLSTATE: 38000"""
+BY_ZERO = ERROR.format("division by zero")
+
+
+def test_an_error_that_spark_logs_again_and_again_is_shown_once() -> None:
+    lost = "22:42:14 WARN TaskSetManager: Lost task 0.0 in stage 1.0 (TID 1): "
+    said = [
+        f"22:42:14 ERROR Utils: Aborting task\n{BY_ZERO}\n{FRAME}",
+        f"22:42:14 ERROR Executor: Exception in task 0.0\n{BY_ZERO}\n{FRAME}\n{FRAME}\n",
+        f"{lost}{BY_ZERO}\n{FRAME}",
+        f"26/11/19 {lost}{BY_ZERO}\n{FRAME}",
+        "after",
+    ]
+    assert folded("\n".join(said)) == [
+        "22:42:14 ERROR Utils: Aborting task",
+        *BY_ZERO.splitlines(),
+        STACK,
+        "22:42:14 ERROR Executor: Exception in task 0.0",
+        f"    {AGAIN}",
+        "",
+        f"{lost}{AGAIN}",
+        f"26/11/19 {lost}{AGAIN}",
+        "after",
+    ]
+
+
+@pytest.mark.parametrize("other", [ERROR.format("modulo by zero"), BY_ZERO + "\nmore", BY_ZERO[:-1]])
+def test_an_error_that_begins_like_one_before_is_shown_in_full(other: str) -> None:
+    said = f"{BY_ZERO}\n{FRAME}\n{other}\n{FRAME}\nafter"
+    assert folded(said) == [*BY_ZERO.splitlines(), STACK, *other.splitlines(), STACK, "after"]
+
+
+@pytest.mark.parametrize("between", ["Traceback of a body", BY_ZERO.splitlines()[0]])
+def test_a_repeated_error_without_a_jvm_stack_is_shown_again(between: str) -> None:
+    head = "\n".join(BY_ZERO.splitlines()[:2])
+    said = f"{BY_ZERO}\n{FRAME}\n{head}\n{between}\n{BY_ZERO}\nafter"
+    assert folded(said) == [*BY_ZERO.splitlines(), STACK, *said.splitlines()[5:]]
+    long = "\n".join(f"line {number}" for number in range(300))
+    assert folded(f"{BY_ZERO}\n{long}") == [*BY_ZERO.splitlines(), *long.splitlines()]
+
+
+def test_the_page_does_not_name_an_option() -> None:
+    assert folded(f"{BY_ZERO}\n{FRAME}", OutputFold(hint=""))[-1] == "    … (a JVM stack)"
 
 
 @pytest.mark.parametrize(
@@ -169,5 +226,5 @@ def test_a_json_line_of_pyspark_is_one_short_line_even_if_its_end_was_cut_off(
     message: str, shown: str
 ) -> None:
     line = '{"ts": "2026-11-18 20:25:27.929", "level": "ERROR", "logger": "Query", "msg": "' + message
-    assert OutputFold()(line) == f"ERROR Query: {shown}"
-    assert OutputFold()('{"ts": 1, "level": "of a body"}') == '{"ts": 1, "level": "of a body"}'
+    assert OutputFold()(line) == [f"ERROR Query: {shown}"]
+    assert OutputFold()('{"ts": 1, "level": "of a body"}') == ['{"ts": 1, "level": "of a body"}']

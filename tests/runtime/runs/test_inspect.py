@@ -177,6 +177,21 @@ class TestListing:
         (row,) = list_runs(servers(tmp_path), 10)
         assert (row.status, row.seconds, row.failed, row.resume) == ("FAILED", 2.5, "clean: it broke", "")
 
+    @pytest.mark.parametrize(
+        ("reason", "shown"),
+        [("it 'broke' here\nand there", "it 'broke' here"), ("'dev' moved 'main'", "'dev' moved 'main'")],
+    )
+    def test_a_submitted_workflow_says_why_it_failed_without_conductors_words(
+        self, tmp_path: Path, reason: str, shown: str
+    ) -> None:
+        with closing(LocalOrchestrator(tmp_path / "orchestrator.db")) as orchestrator:
+            line = Line.fresh(orchestrator)
+            workflow_id = line.begin(taskdef={"retryCount": 0})
+            line.send(line.take_one(), "FAILED", reason=reason)
+            assert (orchestrator.workflow(workflow_id).reason or "").startswith("Task ")
+        (row,) = list_runs(servers(tmp_path), 10)
+        assert (row.status, row.failed) == ("FAILED", shown)
+
     def test_a_run_whose_state_is_gone_hides_no_other(self, tmp_path: Path) -> None:
         a_run(tmp_path, "broken")
         (runs_folder(tmp_path) / "unreadable").mkdir()

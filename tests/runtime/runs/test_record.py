@@ -54,6 +54,14 @@ class TestRuns:
         ):
             find_run(tmp_path, "other")
 
+    @pytest.mark.parametrize("workflow", ["flow.py:plays", "flow.json", "flows/plays.py"])
+    def test_a_workflow_in_place_of_a_run_is_named_as_such(self, tmp_path: Path, workflow: str) -> None:
+        save_run(tmp_path, a_run("one"))
+        with pytest.raises(
+            RuntimeConfigError, match=r"; name a run and not a workflow, or leave it out for the newest run$"
+        ):
+            find_run(tmp_path, workflow)
+
     def test_a_root_without_runs_says_so(self, tmp_path: Path) -> None:
         with pytest.raises(RuntimeConfigError, match="there is no run below"):
             find_run(tmp_path, None)

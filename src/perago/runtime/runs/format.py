@@ -19,12 +19,15 @@ from perago.runtime.runs.run_input import workspaces_in
 
 NOTHING_CHANGED = "nothing changed"
 SKIPPED = "skipped, nothing changed since"
-JVM_STACK = "    … (a JVM stack: --verbose shows it)"
 _JVM_NOISE = "WARNING: Using incubator modules: jdk.incubator.vector"
 _JVM_FRAME = re.compile(
     r"\s*(at )?[\w$@/-]+(\.[\w$<>@/-]+)+\(([\w$-]+\.(java|scala|kt)(:\d+)?|Native Method|Unknown Source|<generated>)\)\s*"
     r"|\s+\.\.\. \d+ more\s*"
 )
+_JVM_ERROR = re.compile(
+    r"(?P<record>(\d\d/\d\d/\d\d )?\d\d:\d\d:\d\d .*?: )?(?P<error>(Caused by: )?([a-z]\w*\.){2,}\w*(Exception|Error)\b.*)"
+)
+_ERROR_LINES = 200
 _SPARK_JSON = re.compile(r'\{"ts": "[^"]*", "level": "(\w+)", "logger": "([^"]*)", "msg": "((?:[^"\\]|\\.)*)')
 """Matches the beginning of a line from PySpark's own logger.  Its end may have been cut off."""
 _MESSAGE_CHARS = 300
@@ -66,20 +69,64 @@ def body_line(reference: str, retry: int, text: str) -> str:
 
 
 class OutputFold:
-    """Folds the lines of one attempt: JVM stacks, PySpark's JSON lines, and a warning that every start of a JVM prints."""
+    """Folds the lines of one attempt: what Spark prints twice or more, and what nobody reads.
 
-    def __init__(self) -> None:
+    Folded are JVM stacks, errors with a JVM stack that were shown before (Spark logs one failure four times), PySpark's
+    JSON lines, and a warning that every start of a JVM prints.  `hint` says where the whole text is.
+    """
+
+    def __init__(self, hint: str = ": --verbose shows it") -> None:
+        self._stack = f"    … (a JVM stack{hint})"
+        self._again = f"… (the same error again{hint})"
         self._in_stack = False
+        self._error: list[str] = []
+        self._shown = set[tuple[str, ...]]()
+        self._held: list[str] = []
 
-    def __call__(self, line: str) -> str | None:
-        """Return the line to show in place of this one, or None if it is left out."""
+    def __call__(self, line: str) -> list[str]:
+        """Return the lines to show now: none if the line is left out or held back, more if held lines are released.
+
+        Lines of an error are held back while they equal an error that was shown before.
+        """
         if line.strip() == _JVM_NOISE:
-            return None
+            return []
         before, self._in_stack = self._in_stack, _JVM_FRAME.fullmatch(line) is not None
         if self._in_stack:
-            return None if before else JVM_STACK
-        found = _SPARK_JSON.match(line)
-        return line if found is None else f"{found[1]} {found[2]}: {_first_line_of_json(found[3])}"
+            return [] if before else self._end_error()
+        if found := _JVM_ERROR.fullmatch(line):
+            self._error, released = [found["error"]], self._release()
+        elif len(self._error) < _ERROR_LINES:
+            self._error, released = [*self._error, line] if self._error else [], []
+        else:
+            self._error, released = [], []
+        if self._error and self._may_be_shown_before():
+            self._held.append(line)
+            return released
+        return [*released, *self._release(), _without_json(line)]
+
+    def _end_error(self) -> list[str]:
+        """Return what to show at the beginning of a JVM stack, which ends the error above it."""
+        error, self._error = tuple(self._error), []
+        if error and error in self._shown:
+            record = _JVM_ERROR.fullmatch(self._held[0])
+            self._held = []
+            return [f"{(record and record['record']) or '    '}{self._again}"]
+        if error:
+            self._shown.add(error)
+        return [*self._release(), self._stack]
+
+    def _may_be_shown_before(self) -> bool:
+        lines = tuple(self._error)
+        return any(error[: len(lines)] == lines for error in self._shown)
+
+    def _release(self) -> list[str]:
+        held, self._held = self._held, []
+        return held
+
+
+def _without_json(line: str) -> str:
+    found = _SPARK_JSON.match(line)
+    return line if found is None else f"{found[1]} {found[2]}: {_first_line_of_json(found[3])}"
 
 
 def _first_line_of_json(text: str) -> str:

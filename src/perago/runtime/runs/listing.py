@@ -7,6 +7,7 @@ write to it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,7 @@ from perago.runtime.runs.run_input import WorkspaceRef, recorded_input, workspac
 UNKNOWN = "unknown"
 _FILES = (RECORD, MAP_RECORD, END, PROGRESS, "orchestrator.db")
 _RUNNING = "keep: it is running"
+_CONDUCTORS_REASON = re.compile(r"Task \S+ failed with status: \w+ and reason: '(.*?)'?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +225,16 @@ def _workflows(servers: ReadOnlyBackend, count: int, start: int) -> Iterator[Run
 
 
 def _summary_row(one: WorkflowSummary, given: Mapping[str, Any], *, embedded: bool) -> RunRow:
-    failed = "" if one.status == "COMPLETED" else first_line(one.reason)
+    failed = "" if one.status == "COMPLETED" else first_line(_own_reason(one.reason or ""))
     return RunRow(
         one.id, one.name, one.id, one.status, one.started, one.ended, failed, embedded=embedded, input=given
     )
+
+
+def _own_reason(reason: str) -> str:
+    """Return the reason of the attempt that ended a workflow, without the task id and status that Conductor adds."""
+    found = _CONDUCTORS_REASON.fullmatch(reason.strip())
+    return reason if found is None else found[1]
 
 
 def _with_record(servers: ReadOnlyBackend, row: RunRow, run: Run) -> RunRow:

@@ -221,9 +221,7 @@ def find_run(root: Path, run_id: str | None) -> Run:
         )
     found = max(records) if run_id is None else complete_id(run_id, records) or _run_of_workflow(root, run_id)
     if found is None:
-        there = did_you_mean(
-            run_id or "", records, otherwise=f"; there are: {listed(sorted(records, reverse=True))}"
-        )
+        there = _instead_of(run_id or "", sorted(records, reverse=True))
         raise RuntimeConfigError(f"no run {run_id!r} below {root} that `perago run` has started{there}")
     run_id = found
     try:
@@ -234,6 +232,13 @@ def find_run(root: Path, run_id: str | None) -> Run:
             f"run {run_id} cannot be resumed: {records[run_id]} is damaged, or another version of Perago wrote it "
             f"({error}); name another run, `{shlex.join(['perago', 'runs', '--root', str(root)])}` lists them"
         ) from error
+
+
+def _instead_of(name: str, runs: list[str]) -> str:
+    """Return the remedy for a name that no run has."""
+    if ":" in name or name.endswith((".json", ".py")):
+        return "; name a run and not a workflow, or leave it out for the newest run"
+    return did_you_mean(name, runs, otherwise=f"; there are: {listed(runs)}")
 
 
 def map_named(root: Path, name: str) -> MapRun | None:
