@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perago import changes
-from tests.support.worlds.world import Made, Params, World, change_nothing, make_task, published_ref
+from tests.support.worlds.world import Made, Params, World, abandon, change_nothing, make_task, published_ref
 
 SPEC = {"prefix": "/", "reads": ("raw",), "writes": ("out",)}
 
@@ -119,3 +119,128 @@ def test_a_plain_body_that_changed_nothing_is_no_entry(world: World) -> None:
     world.run(task)
 
     assert not world.run(task).seen.skipped
+
+
+def test_each_partition_has_a_ledger_of_its_own(world: World) -> None:
+    def body(workspace: Path, params: Params) -> Made:
+        found = changes(workspace, f"raw/day={params.text}")
+        out = workspace / f"out/day={params.text}"
+        out.mkdir(parents=True, exist_ok=True)
+        there = sorted(path.name for path in (workspace / "raw").rglob("*") if path.is_file())
+        (out / "seen").write_text(f"{len(there)}")
+        return Made(said=f"{' '.join(found.present)}; here: {' '.join(there)}")
+
+    task = make_task(
+        body,
+        prefix="/",
+        reads=("raw/day={text}",),
+        writes=("out/day={text}",),
+        changes_only=("raw/day={text}",),
+        skip_unchanged=True,
+    )
+    world.commit({"raw/day=1/a": "1", "raw/day=2/b": "2"})
+
+    assert said(world, task, text="1") == "raw/day=1/a; here: a"
+    assert said(world, task, text="2") == "raw/day=2/b; here: b"
+    world.commit({"raw/day=1/c": "3"})
+    assert world.run(task, text="2").seen.skipped
+    assert said(world, task, text="1") == "raw/day=1/c; here: c"
+
+
+def test_files_that_were_not_downloaded_stay_when_a_result_is_staged_again(world: World) -> None:
+    task = make_task(collect, **SPEC, changes_only=("raw",), on_abandoned="supersede")
+    world.commit({"raw/a": "1"})
+    said(world, task)
+    world.commit({"raw/b": "1"})
+    world.start(task)
+    abandon(world, task)
+
+    published_ref(world.execute(task, world.retry(task)))
+
+    assert world.files()["out/seen.txt"] == "raw/a 1\nraw/b 1\n"
+    assert {"raw/a", "raw/b"} <= set(world.files())
+
+
+def test_a_file_that_was_not_downloaded_cannot_be_written(world: World) -> None:
+    def body(workspace: Path, params: Params) -> Made:
+        found = changes(workspace, "raw")
+        (workspace / "out").mkdir(exist_ok=True)
+        (workspace / "out/n").write_text(f"{len(found.present)}")
+        if found.since:
+            (workspace / "raw").mkdir(exist_ok=True)
+            (workspace / "raw/a").write_text("overwritten")
+        return Made(said="")
+
+    task = make_task(body, **SPEC, changes_only=("raw",))
+    world.commit({"raw/a": "1"})
+    said(world, task)
+
+    refused = world.run(task).outcome
+
+    assert "raw/a" in (refused.reason or "")
+    assert "outside what it may change" in (refused.reason or "")
+    assert world.files()["raw/a"] == "1"
+
+
+def test_changes_of_what_the_task_may_write_are_an_error(world: World) -> None:
+    def body(workspace: Path, params: Params) -> Made:
+        changes(workspace, "out")
+        return Made(said="")
+
+    assert "may change that path itself" in (world.run(make_task(body, **SPEC)).outcome.reason or "")
+
+
+def test_a_read_only_task_has_no_publications_to_compare_with(world: World) -> None:
+    def body(workspace: Path, params: Params) -> Made:
+        changes(workspace, "data")
+        return Made(said="")
+
+    assert "has no publications" in (
+        world.run(make_task(body, prefix="/", read_only=True)).outcome.reason or ""
+    )
+
+
+def test_a_path_that_the_task_does_not_see_is_an_error(world: World) -> None:
+    def body(workspace: Path, params: Params) -> Made:
+        changes(workspace, "other")
+        return Made(said="")
+
+    assert "does not see that path" in (world.run(make_task(body, **SPEC)).outcome.reason or "")
+
+
+def test_outside_an_attempt_all_files_count_as_added(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/a").write_text("1")
+
+    assert changes(tmp_path, "raw").added == ("raw/a",)
+    assert changes(tmp_path, "raw").since is None
+
+
+def test_a_result_too_large_to_record_is_never_skipped(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    def body(workspace: Path, params: Params) -> Made:
+        (workspace / "out").mkdir(exist_ok=True)
+        (workspace / "out/made").write_text("made")
+        return Made(said="x" * 70_000)
+
+    task = make_task(body, **SPEC, skip_unchanged=True)
+    world.run(task)
+
+    assert "will not be skipped" in caplog.text
+    assert not world.run(task).seen.skipped
+
+
+def test_a_soft_publication_that_landed_elsewhere_is_no_entry(world: World) -> None:
+    task = make_task(collect, **SPEC)
+    world.commit({"raw/a": "1"})
+    said(world, task)
+    entry = world.head()
+    world.commit({"raw/b": "1"})
+    # As if it had landed on another head than its publisher expected.
+    world.commit({"out/seen.txt": "by accident"}, metadata=entry.metadata)
+
+    result = world.run(task)
+
+    assert "by accident" not in world.files().get("raw/a", "")
+    assert "is not known" in (result.outcome.reason or "")

@@ -320,7 +320,7 @@ class WorkspaceSpec(SpecBase):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the params in `reads` and `writes`, in order; empty if the paths are the same in each attempt."""
-        return template_names((*(self.reads or ()), *(self.writes or ())))
+        return template_names((*(self.reads or ()), *(self.writes or ()), *self.changes_only))
 
     def filled(self, params: BaseModel) -> WorkspaceSpec:
         """Return the spec of one attempt, whose paths are filled with the values of its params.
@@ -342,6 +342,7 @@ class WorkspaceSpec(SpecBase):
             update={
                 "reads": None if self.reads is None else tuple(fill(path, texts) for path in self.reads),
                 "writes": None if self.writes is None else tuple(fill(path, texts) for path in self.writes),
+                "changes_only": tuple(fill(path, texts) for path in self.changes_only),
                 "pre": tuple(templates.fill_check(check, texts) for check in self.pre),
                 "post": tuple(templates.fill_check(check, texts) for check in self.post),
             }
