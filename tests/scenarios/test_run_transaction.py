@@ -11,6 +11,7 @@ from perago.errors import UnpublishedRun
 from perago.lake.base import Merge
 from perago.protocol.names import is_run_branch, run_branch_name
 from perago.protocol.run_steps import MARKER_PATH, RUN_KEY
+from tests.support.faults.ports import before
 from tests.support.tasks.workflows import simple
 from tests.support.worlds.run_world import (
     FIRST,
@@ -207,6 +208,44 @@ def test_an_execution_that_finds_the_run_branch_without_its_marker_finishes_it(w
     assert ended.outcome.status == "COMPLETED", ended.outcome
     assert MARKER_PATH in world.files(runs.run_branch())
     assert runs.finish(workflow).status == "COMPLETED"
+
+
+def test_a_run_never_opens_with_the_marker_of_another_run(world: World) -> None:
+    runs, origin = RunWorld.of(world, FIVE), world.head().id
+    runs.start(five_steps())
+    runs.until("first")
+    other = runs.run_branch()
+    # Somebody moves the target to a commit of the run: a hard reset, about which no hook is asked.
+    world.lake.relocate(world.repository, "main", other, origin, 30)
+    world.lake.drop_branch(world.repository, other)
+    runs.start(five_steps())
+
+    marked = runs.execute(runs.poll(OPEN))
+    assert marked.outcome.status == "FAILED"
+    assert f"`perago branch {world.repository} main --remove-marker`" in (marked.outcome.reason or "")
+
+    head = world.commit({MARKER_PATH: None})
+    attempt = world.retry(OPEN)
+    world.lake.create_branch(world.repository, run_branch_name(attempt.attempt), head)
+    opened = runs.execute(attempt).outcome.output
+    assert opened is not None
+    assert opened["origin"]["ref"] == head
+    assert world.head(run_branch_name(attempt.attempt)).parents == (head,)
+
+
+def test_a_commit_by_hand_below_the_marker_is_not_published(world: World) -> None:
+    runs = RunWorld.of(world, FIVE)
+    runs.start(five_steps())
+    attempt = runs.poll(OPEN)
+    branch = run_branch_name(attempt.attempt)
+
+    def commit() -> None:
+        world.commit({"data/foreign.txt": "by hand"}, branch=branch)
+
+    ended = runs.execute(attempt, lake=before(world.lake, "create_object", commit))
+
+    assert ended.outcome.status == "FAILED"
+    assert "somebody else has committed there" in (ended.outcome.reason or "")
 
 
 def test_a_target_that_moved_is_refused_with_both_commits(world: World) -> None:

@@ -52,7 +52,7 @@ from perago.runtime.attempt.publish_decision import OnBranch, Published, Result
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.transaction import Transaction
 from perago.runtime.attempt.workspace_join import start_of
-from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes
+from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes, has_marker
 
 log = logging.getLogger("perago.transaction")
 
@@ -119,31 +119,48 @@ def _origin_workspace(lake: ReadableLake, sent: Mapping[str, str]) -> Mapping[st
 def _create_run_branch(lake: PublishingLake, signature: Signature, branch: str) -> Commit:
     """Create the run branch with its marker, or finish it, and return the commit that contains the marker."""
     workspace = signature.workspace
-    start = workspace.ref
+    repository, start = workspace.repository, workspace.ref
     try:
-        lake.create_branch(workspace.repository, branch, start)
+        lake.create_branch(repository, branch, start)
     except LakeConflict:
         log.info("run branch %s exists, finishing it", branch)
-        marked = marker_commit(lake.log(workspace.repository, branch, MAX_RANGE))
+        marked = marker_commit(lake.log(repository, branch, MAX_RANGE), branch)
         if marked is not None:
-            return marked
-        start = lake.head(workspace.repository, branch).id
+            return _checked_start(marked, repository, branch)
+        start = lake.head(repository, branch).id
     metadata = {**signature.identity(), KEY: RUN_KEY, INPUT_REF: start}
     try:
-        lake.create_object(workspace.repository, branch, MARKER_PATH, MARKER_TEXT.encode())
+        lake.create_object(repository, branch, MARKER_PATH, MARKER_TEXT.encode())
     except LakeConflict:
         log.info("run branch %s has its marker", branch)
     try:
-        lake.commit(workspace.repository, branch, f"perago: opens a run from {start}", metadata)
+        lake.commit(repository, branch, f"perago: opens a run from {start}", metadata)
     except NothingToCommit:
         log.info("the marker of run branch %s is committed", branch)
-    head = lake.head(workspace.repository, branch)
-    marked = marker_commit([head]) or marker_commit(lake.log(workspace.repository, branch, MAX_RANGE))
-    if marked is None:
+    head = lake.head(repository, branch)
+    marked = marker_commit([head], branch) or marker_commit(lake.log(repository, branch, MAX_RANGE), branch)
+    if marked is None and has_marker(lake, repository, start):
         raise PublishFenceError(
-            f"run branch {branch!r} of {workspace.repository!r} has other commits than a run's. {_NEW_RUN}"
+            f"branch {workspace.branch!r} of {repository!r} has the marker of another run ({MARKER_PATH}), because somebody "
+            "moved it to a commit of that run, or picked one: "
+            f"`perago branch {repository} {workspace.branch} --remove-marker` removes it. Then start a new workflow"
         )
+    if marked is None:
+        raise _foreign_start(repository, branch)
+    return _checked_start(marked, repository, branch)
+
+
+def _checked_start(marked: Commit, repository: str, branch: str) -> Commit:
+    if not origin_of(marked):
+        raise _foreign_start(repository, branch)
     return marked
+
+
+def _foreign_start(repository: str, branch: str) -> PublishFenceError:
+    return PublishFenceError(
+        f"run branch {branch!r} of {repository!r} does not begin with the run's own commit: somebody else has committed "
+        f"there. {_NEW_RUN}"
+    )
 
 
 class PublishRun(Transaction):
@@ -224,7 +241,7 @@ class PublishRun(Transaction):
                 "which the publishing step takes the workspace of the last step, or of all last steps"
             )
         found = list(lake.log(last.repository, last.ref, MAX_RANGE))
-        marked = marker_commit(found)
+        marked = marker_commit(found, last.branch)
         if marked is None or origin_of(marked) != origin:
             raise PublishFenceError(
                 f"{where} does not begin at the origin {origin} within {MAX_RANGE} commits. {_NEW_RUN}",
