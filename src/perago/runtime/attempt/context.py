@@ -22,7 +22,6 @@ from typing import Any, Protocol, TypeVar
 from perago.errors import OrchestratorUnavailable
 from perago.lake.base import PublishingLake
 from perago.orchestrator.base import AttemptReporter
-from perago.protocol.attempt import AttemptSnapshot
 from perago.protocol.backoff import Backoff
 from perago.protocol.outcome import WrongInput
 from perago.runtime.attempt.observer import Note, say_nothing
@@ -63,11 +62,15 @@ def cancel_or_wait(task: Future[Any]) -> BaseException | None:
 Observer = Callable[[str], None]
 """Receives the name of each step when it begins."""
 
-RetryQuery = Callable[[Callable[[], AttemptSnapshot]], AttemptSnapshot]
-"""Calls a function that asks the orchestrator about an attempt, possibly with retries, and returns its result."""
+
+class RetryQuery(Protocol):
+    """Calls a function that asks the orchestrator, possibly with retries, and returns its result."""
+
+    def __call__(self, ask: Callable[[], T], /) -> T:
+        """Call the function."""
 
 
-def ask_once(ask: Callable[[], AttemptSnapshot]) -> AttemptSnapshot:
+def ask_once(ask: Callable[[], T]) -> T:
     """Ask the orchestrator about an attempt once, without retrying."""
     return ask()
 
@@ -122,6 +125,6 @@ def ask_until_answered(
         except OrchestratorUnavailable as error:
             if clock() >= until:
                 raise
-            log.warning("orchestrator unavailable, the attempt fence waits: %s", error)
+            log.warning("orchestrator unavailable, the attempt waits: %s", error)
         failures += 1
         sleep(BACKOFF.delay(failures))
