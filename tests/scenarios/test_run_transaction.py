@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from perago.declare.run_steps import OPEN, PUBLISH
 from perago.errors import OrchestratorUnavailable, UnpublishedRun
 from perago.lake.base import Merge
+from perago.lake.local.lake import LocalLake
 from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.names import is_run_branch, run_branch_name
 from perago.protocol.run_steps import MARKER_PATH, RUN_KEY
@@ -54,6 +58,32 @@ def test_readers_see_nothing_of_a_run_until_all_of_it_is_there(world: World) -> 
     assert ended.output["ref"] == world.head().id
     assert world.history()[:2] == [world.head().id, head]
     assert MARKER_PATH not in world.files()
+
+
+def test_readers_who_poll_the_embedded_lake_all_the_time_never_see_a_part_of_a_run(tmp_path: Path) -> None:
+    lake = LocalLake(tmp_path / "lake")
+    lake.create_repository("songs")
+    world = World(lake, "songs", tmp_path)
+    world.commit({"data/input.txt": "in"})
+    runs, given = RunWorld.of(world, FIVE), world.files()
+    over, seen = threading.Event(), []
+
+    def read() -> None:
+        with closing(LocalLake(tmp_path / "lake")) as own:
+            while not over.is_set():
+                seen.append({entry.path for entry in own.list("songs", own.head("songs", "main").id, "")})
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    ended = runs.finish(runs.start(five_steps()))
+    over.set()
+    reader.join()
+    world.orchestrator.close()
+    lake.close()
+
+    assert ended.status == "COMPLETED", ended.reason
+    assert set(given) in seen
+    assert [paths for paths in seen if paths not in (set(given), {*given, *MADE})] == []
 
 
 def test_the_published_commit_names_the_run_and_its_commits_stay(world: World) -> None:
