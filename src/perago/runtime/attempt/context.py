@@ -5,7 +5,8 @@ passes a thread pool's `submit`; the default runs everything inline.  Calls that
 
 The attempt fence waits while the orchestrator is unavailable (`ask_until_answered`), so that a server restart does not
 discard the work of every attempt that finishes during it.  Waiting is safe: the response describes the state at the
-moment it is given, and nothing is published without one.
+moment it is given, and nothing is published without one.  The step that publishes a run waits in the same way while it
+reads the run's workflow.
 """
 
 from __future__ import annotations
