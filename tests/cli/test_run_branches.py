@@ -63,9 +63,13 @@ def test_a_run_branch_is_refused(lake: CommandLake, port: Lake, command: tuple[s
     assert "is the branch of a run, and only the run's own steps write to it" in refusal
 
 
-def test_a_commit_of_a_run_is_neither_merged_nor_branched(lake: CommandLake, port: Lake) -> None:
+def test_a_commit_of_a_run_is_neither_merged_nor_branched_nor_restored(lake: CommandLake, port: Lake) -> None:
     commit = port.head(lake.repository, RUN).id
-    for command in (("merge", lake.repository, commit, "main"), ("branch", lake.repository, "mine", commit)):
+    for command in (
+        ("merge", lake.repository, commit, "main"),
+        ("branch", lake.repository, "mine", commit),
+        ("restore", lake.repository, commit),
+    ):
         assert "belongs to a run, and only the run's own step publishes it, whole" in lake.refusal(*command)
     assert [ref.name for ref in port.branches(lake.repository, "m")] == ["main"]
 

@@ -196,9 +196,17 @@ def test_a_run_is_retried_rerun_and_restarted_and_stays_one_transaction(place: P
     assert again["output"]["ref"] == second.id
     assert place.files() == {"data/one.txt": "one", "data/two.txt": "rerun"}
 
+    # A step below one that has published on the run branch cannot be run again alone, as outside of a run.
+    [one] = [task for task in again["tasks"] if task["referenceTaskName"] == "one"]
+    place.conductor.call("POST", f"/workflow/{workflow}/rerun", {**rerun, "reRunFromTaskId": one["taskId"]})
+    refused = place.ended(workflow, again["endTime"])
+    assert refused["status"] == "FAILED"
+    assert "step 'two'" in refused["reasonForIncompletion"]
+    assert place.history() == [second, first, *given]
+
     place.text.write_text("restarted")
     place.conductor.call("POST", f"/workflow/{workflow}/restart")
-    restarted = place.ended(workflow, again["endTime"])
+    restarted = place.ended(workflow, refused["endTime"])
     assert restarted["status"] == "COMPLETED", restarted.get("reasonForIncompletion")
     [third, *before] = place.history()
     assert before == [second, first, *given]

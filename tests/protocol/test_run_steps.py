@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -37,7 +38,14 @@ OPENING = Attempt(
     WORKFLOW, "task-1", "open", "perago_open", 0, 1, 0, scheduled_time=1000, workflow_name="plays"
 )
 MARKED = Commit(
-    "M", ("A",), metadata={"perago.logical_task_key": RUN_KEY, "perago.input_ref": "A", "perago.task_id": "t"}
+    "M",
+    ("A",),
+    metadata={
+        "perago.logical_task_key": RUN_KEY,
+        "perago.input_ref": "A",
+        "perago.task_id": OPENING.task_id,
+        "perago.scheduled_time": str(OPENING.scheduled_time),
+    },
 )
 
 
@@ -96,13 +104,19 @@ class TestMarker:
 
 class TestCommits:
     def test_the_marked_commit_says_where_the_run_started(self) -> None:
-        assert marker_commit([made(2), made(1), MARKED]) is MARKED
-        assert marker_commit([made(1)]) is None
+        branch = run_branch_name(OPENING)
+        assert marker_commit([made(2), made(1), MARKED], branch) is MARKED
+        assert marker_commit([made(1)], branch) is None
         assert origin_of(MARKED) == "A"
-        assert origin_of(Commit("M", ("B",))) == "B"
-        assert origin_of(Commit("M", ())) == ""
+        assert origin_of(replace(MARKED, parents=("B",))) == ""
         assert author_of(MARKED) == "perago run"
         assert maker_of(MARKED) is None
+
+    def test_the_marked_commit_of_another_run_is_not_that_of_a_branch(self) -> None:
+        # Somebody has moved the target to a commit of an earlier run, so its history contains that run's marker.
+        later = replace(OPENING, scheduled_time=OPENING.scheduled_time + 1)
+        assert marker_commit([MARKED], run_branch_name(later)) is None
+        assert marker_commit([MARKED], "main") is None
 
     @pytest.mark.parametrize(
         "foreign",

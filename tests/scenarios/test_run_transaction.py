@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perago.declare.run_steps import OPEN, PUBLISH
-from perago.errors import UnpublishedRun
+from perago.errors import OrchestratorUnavailable, UnpublishedRun
 from perago.lake.base import Merge
+from perago.lake.local.lake import LocalLake
+from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.names import is_run_branch, run_branch_name
 from perago.protocol.run_steps import MARKER_PATH, RUN_KEY
-from tests.support.tasks.workflows import simple
+from perago.runtime.attempt.context import ask_until_answered
+from perago.runtime.execution_result import ExecutionResult
+from tests.support.faults.ports import Wrapped, before
+from tests.support.tasks.workflows import loop, simple
 from tests.support.worlds.run_world import (
     FIRST,
     FIVE,
@@ -46,6 +58,32 @@ def test_readers_see_nothing_of_a_run_until_all_of_it_is_there(world: World) -> 
     assert ended.output["ref"] == world.head().id
     assert world.history()[:2] == [world.head().id, head]
     assert MARKER_PATH not in world.files()
+
+
+def test_readers_who_poll_the_embedded_lake_all_the_time_never_see_a_part_of_a_run(tmp_path: Path) -> None:
+    lake = LocalLake(tmp_path / "lake")
+    lake.create_repository("songs")
+    world = World(lake, "songs", tmp_path)
+    world.commit({"data/input.txt": "in"})
+    runs, given = RunWorld.of(world, FIVE), world.files()
+    over, seen = threading.Event(), []
+
+    def read() -> None:
+        with closing(LocalLake(tmp_path / "lake")) as own:
+            while not over.is_set():
+                seen.append({entry.path for entry in own.list("songs", own.head("songs", "main").id, "")})
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    ended = runs.finish(runs.start(five_steps()))
+    over.set()
+    reader.join()
+    world.orchestrator.close()
+    lake.close()
+
+    assert ended.status == "COMPLETED", ended.reason
+    assert set(given) in seen
+    assert [paths for paths in seen if paths not in (set(given), {*given, *MADE})] == []
 
 
 def test_the_published_commit_names_the_run_and_its_commits_stay(world: World) -> None:
@@ -209,6 +247,44 @@ def test_an_execution_that_finds_the_run_branch_without_its_marker_finishes_it(w
     assert runs.finish(workflow).status == "COMPLETED"
 
 
+def test_a_run_never_opens_with_the_marker_of_another_run(world: World) -> None:
+    runs, origin = RunWorld.of(world, FIVE), world.head().id
+    runs.start(five_steps())
+    runs.until("first")
+    other = runs.run_branch()
+    # Somebody moves the target to a commit of the run: a hard reset, about which no hook is asked.
+    world.lake.relocate(world.repository, "main", other, origin, 30)
+    world.lake.drop_branch(world.repository, other)
+    runs.start(five_steps())
+
+    marked = runs.execute(runs.poll(OPEN))
+    assert marked.outcome.status == "FAILED"
+    assert f"`perago branch {world.repository} main --remove-marker`" in (marked.outcome.reason or "")
+
+    head = world.commit({MARKER_PATH: None})
+    attempt = world.retry(OPEN)
+    world.lake.create_branch(world.repository, run_branch_name(attempt.attempt), head)
+    opened = runs.execute(attempt).outcome.output
+    assert opened is not None
+    assert opened["origin"]["ref"] == head
+    assert world.head(run_branch_name(attempt.attempt)).parents == (head,)
+
+
+def test_a_commit_by_hand_below_the_marker_is_not_published(world: World) -> None:
+    runs = RunWorld.of(world, FIVE)
+    runs.start(five_steps())
+    attempt = runs.poll(OPEN)
+    branch = run_branch_name(attempt.attempt)
+
+    def commit() -> None:
+        world.commit({"data/foreign.txt": "by hand"}, branch=branch)
+
+    ended = runs.execute(attempt, lake=before(world.lake, "create_object", commit))
+
+    assert ended.outcome.status == "FAILED"
+    assert "somebody else has committed there" in (ended.outcome.reason or "")
+
+
 def test_a_target_that_moved_is_refused_with_both_commits(world: World) -> None:
     runs = RunWorld.of(world, FIVE)
     origin = world.head().id
@@ -308,6 +384,121 @@ def test_a_run_branch_that_is_gone_is_not_published(world: World) -> None:
     assert ended.outcome.status == "FAILED"
     assert "is gone" in (ended.outcome.reason or "")
     assert world.files() == given
+
+
+@pytest.mark.parametrize("meanwhile", ["gone", "written to"])
+def test_a_retry_finds_what_was_published_whatever_became_of_the_run_branch(
+    world: World, meanwhile: str
+) -> None:
+    runs = RunWorld.of(world, FIVE)
+    workflow = runs.start(five_steps())
+    attempt = runs.until("publish")
+    runs.die_before_completing(attempt)
+    published, branch = world.head().id, runs.run_branch()
+    if meanwhile == "gone":
+        world.lake.drop_branch(world.repository, branch)
+    else:
+        world.commit({"data/foreign.txt": "by hand"}, branch=branch)
+
+    ended = runs.execute(world.retry(PUBLISH))
+
+    assert published_ref(ended) == published == world.head().id
+    assert world.workflow(workflow).status == "COMPLETED"
+
+
+def test_publishing_waits_for_an_orchestrator_that_is_away(world: World) -> None:
+    runs = RunWorld.of(world, [FIRST])
+    workflow = runs.start([opening(), running(FIRST), publishing("first")])
+    attempt, away = runs.until("publish"), iter([True, True])
+
+    def answer(name: str, call: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        if name == "workflow" and next(away, False):
+            raise OrchestratorUnavailable("away")
+        return call(*given)
+
+    orchestrator = Wrapped(world.orchestrator, answer)
+    ask = partial(ask_until_answered, sleep=world.clock.sleep)
+    runs.execute(attempt, orchestrator=orchestrator, retry_query=ask)
+
+    assert world.workflow(workflow).status == "COMPLETED"
+
+
+def test_each_run_of_a_loop_rebases_by_what_its_own_steps_saw(world: World) -> None:
+    steps = [opening(), running(LEFT), publishing("left", on_advanced="rebase")]
+    runs = RunWorld.of(world, [LEFT])
+    workflow = runs.start([loop("each", *steps)])
+    published = 0
+    while (attempt := runs.next()) is not None:
+        if attempt.attempt.task_name == OPEN.name:
+            world.commit({"data/left/made.txt": "old"})
+        if attempt.attempt.task_name == PUBLISH.name:
+            published += 1
+            world.commit({f"other/{published}.txt": "later"})
+        runs.execute(attempt)
+
+    assert world.workflow(workflow).status == "COMPLETED"
+    assert published == 2
+    assert world.files()["data/left/made.txt"] == "made"
+
+
+def test_the_views_in_a_sub_workflow_count_and_not_its_output(world: World) -> None:
+    view = {"reads": ["data/input.txt"], "writes": ["data/left/"]}
+    state = seen_by(world, inner(view))
+    assert state.outcome.status == "COMPLETED", state.outcome
+    assert world.files()["other/later.txt"] == "later"
+
+
+def test_a_sub_workflow_whose_step_does_not_say_what_it_saw_saw_everything(world: World) -> None:
+    ended = seen_by(world, inner(None))
+    assert ended.outcome.status == "FAILED"
+    assert "other/later.txt" in (ended.outcome.reason or "")
+
+
+def test_a_loop_that_forgets_its_iterations_saw_everything(world: World) -> None:
+    def forgetting(state: WorkflowState) -> dict[str, WorkflowState]:
+        each = TaskState("each", "loop", "DO_WHILE", "t9", "COMPLETED", 0, 0, 9, input={"keepLastN": 1})
+        return {state.id: replace(state, tasks=[*state.tasks, each])}
+
+    ended = seen_by(world, forgetting)
+    assert ended.outcome.status == "FAILED"
+    assert "other/later.txt" in (ended.outcome.reason or "")
+
+
+States = Callable[[WorkflowState], dict[str, WorkflowState]]
+
+
+def inner(view: dict[str, list[str]] | None) -> States:
+    """Move the step of the run into a sub-workflow, with this view in its output."""
+
+    def moved(state: WorkflowState) -> dict[str, WorkflowState]:
+        [left] = [task for task in state.tasks if task.reference == "left"]
+        output = {name: value for name, value in left.output.items() if name != "view"}
+        output |= {"view": view} if view is not None else {}
+        around = {"subWorkflowId": "inner", "workspace": left.output["workspace"]}
+        sub = replace(left, task_type="SUB_WORKFLOW", task_name="inner", output=around)
+        tasks = [sub if task is left else task for task in state.tasks]
+        within = replace(state, id="inner", tasks=[replace(left, output=output)])
+        return {state.id: replace(state, tasks=tasks), "inner": within}
+
+    return moved
+
+
+def seen_by(world: World, states: States) -> ExecutionResult:
+    """Publish a run over a commit by hand, with other workflows than the orchestrator has."""
+    runs = RunWorld.of(world, [LEFT])
+    workflow = runs.start([opening(), running(LEFT), publishing("left", on_advanced="rebase")])
+    attempt = runs.until("publish")
+    world.commit({"other/later.txt": "later"})
+    found = states(world.workflow(workflow))
+
+    class Instead:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.orchestrator, name)
+
+        def workflow(self, workflow_id: str) -> WorkflowState:
+            return found[workflow_id]
+
+    return runs.execute(attempt, orchestrator=Instead())
 
 
 @pytest.mark.parametrize("on_advanced", ["refuse", "rebase"])

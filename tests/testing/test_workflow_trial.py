@@ -148,6 +148,21 @@ def test_a_commit_replaced_by_a_retry_is_shown() -> None:
     assert trial.files["data/out.txt"] == b"of run 2"
 
 
+@pytest.mark.parametrize("faults", [{}, {"open": {"stage": crash()}, "publish": {"publish": crash()}}])
+def test_a_whole_run_is_opened_and_published(faults: dict[str, Any]) -> None:
+    definition = workflow(
+        step("open", "perago_open"),
+        step("make", "make", "${open.output.workspace}", text="!"),
+        step("publish", "perago_publish", "${make.output.workspace}", origin="${open.output.origin}"),
+    )
+
+    trial = try_workflow(definition, tasks, {"data/in.txt": "in"}, faults=faults)
+
+    assert (trial.status, trial.reason) == ("COMPLETED", None)
+    assert trial.files == {"data/in.txt": b"in", "data/out.txt": b"in!"}
+    assert [commit.by for commit in trial.history] == ["publish", ""]
+
+
 def test_a_foreign_commit_ends_a_workflow_whose_step_may_not_cover_it() -> None:
     faults = {"count": {"publish": advance_head("x.csv", by="other")}}
 

@@ -38,7 +38,7 @@ def restore(
     from perago.runtime.branch_changes import plan_restore
     from perago.runtime.branch_changes import restore as publish
     from perago.runtime.branch_commit import RESTORE, BranchCommit
-    from perago.runtime.lake_lookup import check_no_internal_name, suggesting_existing_names
+    from perago.runtime.lake_lookup import check_no_internal_name, check_no_run, suggesting_existing_names
 
     check_no_internal_name(branch)
     if is_run_branch(ref):
@@ -48,6 +48,7 @@ def restore(
         for one in (branch, ref):
             with suggesting_existing_names(lake, repository, one):
                 lake.commit_at(repository, one)
+        check_no_run(lake, repository, ref)
         with suggesting_existing_names(lake, repository, branch):
             plan = plan_restore(lake, repository, branch, ref, paths or [])
         commit = plan.head

@@ -169,8 +169,16 @@ def run_branch_name(attempt: Attempt) -> str:
 
     Conductor's `rerun` keeps the task id, so the name depends on the scheduled time, too.
     """
-    opened = hashlib.sha256(f"{attempt.task_id} {attempt.scheduled_time}".encode()).hexdigest()
-    return f"{RUN}{_id(attempt.workflow_instance_id)}-{opened[:SHORT]}"
+    return f"{RUN}{_id(attempt.workflow_instance_id)}-{_opened(attempt.task_id, str(attempt.scheduled_time))}"
+
+
+def is_opened_by(name: str, task_id: str, scheduled_time: str) -> bool:
+    """Return whether a run branch is the one that the task with this id, scheduled at this time, creates."""
+    return is_run_branch(name) and name.endswith(f"-{_opened(task_id, scheduled_time)}")
+
+
+def _opened(task_id: str, scheduled_time: str) -> str:
+    return hashlib.sha256(f"{task_id} {scheduled_time}".encode()).hexdigest()[:SHORT]
 
 
 def is_run_branch(name: str) -> bool:

@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 
-from perago.protocol.metadata import INPUT_REF, KEY
-from perago.protocol.names import RUN, is_run_branch
+from perago.protocol.metadata import INPUT_REF, KEY, SCHEDULED, TASK_ID
+from perago.protocol.names import RUN, is_opened_by, is_run_branch
 from perago.protocol.paths import ACTIONS
 from perago.protocol.publication import Commit
 
@@ -63,9 +63,20 @@ def is_run_marker(path: str, content: bytes, branch: str) -> bool:
     return path == MARKER_PATH and content == MARKER_TEXT.encode() and is_run_branch(branch)
 
 
-def marker_commit(commits: Iterable[Commit]) -> Commit | None:
-    """Return M among the commits of a run branch, newest first, or None if it is not among them."""
-    return next((commit for commit in commits if commit.metadata.get(KEY) == RUN_KEY), None)
+def marker_commit(commits: Iterable[Commit], branch: str) -> Commit | None:
+    """Return M among the commits of a run branch, newest first, or None if it is not among them.
+
+    M is signed by the attempt after which the branch is named.  A branch that was moved to a run's commit has the M of that
+    run in its history, and so has every run that starts there.
+    """
+    return next((commit for commit in commits if _opens(commit, branch)), None)
+
+
+def _opens(commit: Commit, branch: str) -> bool:
+    signed = commit.metadata
+    return signed.get(KEY) == RUN_KEY and is_opened_by(
+        branch, signed.get(TASK_ID, ""), signed.get(SCHEDULED, "")
+    )
 
 
 def foreign_commit(commits: Sequence[Commit], workflow_ids: Collection[str]) -> Commit | None:
@@ -88,5 +99,6 @@ def steps_text(commits: Sequence[Commit]) -> str:
 
 
 def origin_of(marked: Commit) -> str:
-    """Return the commit from which a run started, given M."""
-    return marked.metadata.get(INPUT_REF) or (marked.first_parent or "")
+    """Return the commit from which a run started, given M: its parent.  Empty if M was not made on top of its input."""
+    start = marked.metadata.get(INPUT_REF, "")
+    return start if marked.first_parent == start else ""

@@ -10,7 +10,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Literal
 
 from perago.declare.code_digest import code_digest
@@ -30,12 +30,12 @@ from perago.protocol.ledger import (
     params_digest,
     run_with_entries,
 )
-from perago.protocol.metadata import RESULT, RUN_COMMIT, STAGING_BASE
+from perago.protocol.metadata import KEY, RESULT, RUN_COMMIT, STAGING_BASE
 from perago.protocol.names import SHORT
 from perago.protocol.paths import in_actions
 from perago.protocol.publication import MAX_RANGE, Commit, ViewChange
 from perago.protocol.refusal import made_by
-from perago.protocol.run_steps import marker_commit
+from perago.protocol.run_steps import RUN_KEY
 from perago.protocol.signing import base_of, is_in_place
 from perago.protocol.view import View
 from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes
@@ -186,10 +186,9 @@ class Ledger:
     def _all_entries(self, commit: Commit) -> Iterator[Entry]:
         yield from entries_of(commit)
         if (last := run_with_entries(commit)) is not None:
-            log = list(self.lake.log(self.repository, last, MAX_RANGE))
-            marked = marker_commit(log)
-            steps = log[: log.index(marked)] if marked is not None else log
-            for entry in entries_in_run(self.lake, self.repository, steps):
+            log = self.lake.log(self.repository, last, MAX_RANGE)
+            steps = takewhile(lambda one: one.metadata.get(KEY) != RUN_KEY, log)
+            for entry in entries_in_run(self.lake, self.repository, list(steps)):
                 yield Entry(commit, entry.work, entry.made_by)
 
     def _is_valid(self, entry: Entry) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from perago.declare.run_steps import OPEN, PUBLISH
 from perago.errors import LakeUnavailable
 from perago.lake.base import Lake
+from perago.protocol.names import run_branch_name
 from perago.runtime.sweep.branches import Owners, Verdict, find_leftovers, judge, remove
 from tests.support.faults.ports import refusing
 from tests.support.tasks.workflows import switch
@@ -57,6 +58,18 @@ def test_a_branch_of_a_dead_open_attempt_goes_when_it_is_old(world: World) -> No
     world.clock.sleep(HOUR * 2)
     going = [one.leftover.name for one in verdicts(world) if one.goes and one.leftover.kind == "run"]
     assert going == [dead]
+
+
+def test_a_branch_that_is_being_opened_stays_whatever_the_age_of_its_commit(world: World) -> None:
+    runs = RunWorld.of(world, [FIRST])
+    runs.start(STEPS)
+    attempt = runs.poll(OPEN).attempt
+    # Without the marker's commit, the branch is as old as the commit from which the run starts.
+    world.lake.create_branch(world.repository, run_branch_name(attempt), world.head().id)
+    world.clock.sleep(60)
+    assert swept(world, older_than=0) == []
+    runs.execute(world.retry(OPEN))
+    assert swept(world, older_than=0) == ["run"]
 
 
 def test_the_branch_of_a_published_run_goes_at_once_and_its_tag_on_request(world: World) -> None:

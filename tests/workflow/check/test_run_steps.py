@@ -59,6 +59,26 @@ WRONG = {
         "step 'other' writes the branch that 'open' has opened a run on, before the run is published; start it from "
         "${open.output.workspace}, or from the step of the run before it",
     ),
+    "a step that works on the origin": (
+        [
+            opening(),
+            running(FIRST),
+            simple("other", name="other", inputParameters={"workspace": ORIGIN, "params": {}}),
+            publishing("first"),
+        ],
+        "step 'other' writes the branch that 'open' has opened a run on, before the run is published; start it from "
+        "${open.output.workspace}, or from the step of the run before it",
+    ),
+    "published in two arms": (
+        [
+            opening(),
+            running(FIRST),
+            fork("both", [publishing("first")], [{**publishing("first"), "taskReferenceName": "again"}]),
+            join("joined", "publish", "again"),
+        ],
+        "step 'again' publishes the run that 'open' opened, and so does step 'publish' in another arm of the fork; publish "
+        "it once, behind the JOIN",
+    ),
     "published twice": (
         [
             opening(),

@@ -5,7 +5,8 @@ passes a thread pool's `submit`; the default runs everything inline.  Calls that
 
 The attempt fence waits while the orchestrator is unavailable (`ask_until_answered`), so that a server restart does not
 discard the work of every attempt that finishes during it.  Waiting is safe: the response describes the state at the
-moment it is given, and nothing is published without one.
+moment it is given, and nothing is published without one.  The step that publishes a run waits in the same way while it
+reads the run's workflow.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from typing import Any, Protocol, TypeVar
 from perago.errors import OrchestratorUnavailable
 from perago.lake.base import PublishingLake
 from perago.orchestrator.base import AttemptReporter
-from perago.protocol.attempt import AttemptSnapshot
 from perago.protocol.backoff import Backoff
 from perago.protocol.ledger import NOTHING_FORCED, Recompute
 from perago.protocol.outcome import WrongInput
@@ -64,11 +64,15 @@ def cancel_or_wait(task: Future[Any]) -> BaseException | None:
 Observer = Callable[[str], None]
 """Receives the name of each step when it begins."""
 
-RetryQuery = Callable[[Callable[[], AttemptSnapshot]], AttemptSnapshot]
-"""Calls a function that asks the orchestrator about an attempt, possibly with retries, and returns its result."""
+
+class RetryQuery(Protocol):
+    """Calls a function that asks the orchestrator, possibly with retries, and returns its result."""
+
+    def __call__(self, ask: Callable[[], T], /) -> T:
+        """Call the function."""
 
 
-def ask_once(ask: Callable[[], AttemptSnapshot]) -> AttemptSnapshot:
+def ask_once(ask: Callable[[], T]) -> T:
     """Ask the orchestrator about an attempt once, without retrying."""
     return ask()
 
@@ -125,6 +129,6 @@ def ask_until_answered(
         except OrchestratorUnavailable as error:
             if clock() >= until:
                 raise
-            log.warning("orchestrator unavailable, the attempt fence waits: %s", error)
+            log.warning("orchestrator unavailable, the attempt waits: %s", error)
         failures += 1
         sleep(BACKOFF.delay(failures))

@@ -15,16 +15,17 @@ commit is the origin.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from perago.declare.run_steps import OpenParams, PublishParams
+from perago.declare.run_steps import RUN_STEPS, OpenParams, PublishParams
 from perago.declare.task import TaskDefinition
 from perago.errors import LakeConflict, LakeNotFound, NothingToCommit, PublishFenceError, TaskInputError
 from perago.lake.base import PublishingLake, ReadableLake
-from perago.orchestrator.base import Assignment, AttemptReader, WorkflowState
+from perago.orchestrator.base import Assignment, TaskState, WorkflowState
 from perago.protocol import steps
 from perago.protocol.changes import Changes, FileState
 from perago.protocol.ledger import run_entries_text
@@ -52,12 +53,14 @@ from perago.runtime.attempt.publish_decision import OnBranch, Published, Result
 from perago.runtime.attempt.publisher import Publisher
 from perago.runtime.attempt.transaction import Transaction
 from perago.runtime.attempt.workspace_join import start_of
-from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes
+from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes, has_marker
 from perago.runtime.ledger import entries_in_run
 
 log = logging.getLogger("perago.transaction")
 
 _WHOLE = View("")
+_SUB_WORKFLOW = "SUB_WORKFLOW"
+_LOOP = "DO_WHILE"
 _NEW_RUN = "Nothing was published. Start a new workflow"
 
 
@@ -120,31 +123,48 @@ def _origin_workspace(lake: ReadableLake, sent: Mapping[str, str]) -> Mapping[st
 def _create_run_branch(lake: PublishingLake, signature: Signature, branch: str) -> Commit:
     """Create the run branch with its marker, or finish it, and return the commit that contains the marker."""
     workspace = signature.workspace
-    start = workspace.ref
+    repository, start = workspace.repository, workspace.ref
     try:
-        lake.create_branch(workspace.repository, branch, start)
+        lake.create_branch(repository, branch, start)
     except LakeConflict:
         log.info("run branch %s exists, finishing it", branch)
-        marked = marker_commit(lake.log(workspace.repository, branch, MAX_RANGE))
+        marked = marker_commit(lake.log(repository, branch, MAX_RANGE), branch)
         if marked is not None:
-            return marked
-        start = lake.head(workspace.repository, branch).id
+            return _checked_start(marked, repository, branch)
+        start = lake.head(repository, branch).id
     metadata = {**signature.identity(), KEY: RUN_KEY, INPUT_REF: start}
     try:
-        lake.create_object(workspace.repository, branch, MARKER_PATH, MARKER_TEXT.encode())
+        lake.create_object(repository, branch, MARKER_PATH, MARKER_TEXT.encode())
     except LakeConflict:
         log.info("run branch %s has its marker", branch)
     try:
-        lake.commit(workspace.repository, branch, f"perago: opens a run from {start}", metadata)
+        lake.commit(repository, branch, f"perago: opens a run from {start}", metadata)
     except NothingToCommit:
         log.info("the marker of run branch %s is committed", branch)
-    head = lake.head(workspace.repository, branch)
-    marked = marker_commit([head]) or marker_commit(lake.log(workspace.repository, branch, MAX_RANGE))
-    if marked is None:
+    head = lake.head(repository, branch)
+    marked = marker_commit([head], branch) or marker_commit(lake.log(repository, branch, MAX_RANGE), branch)
+    if marked is None and has_marker(lake, repository, start):
         raise PublishFenceError(
-            f"run branch {branch!r} of {workspace.repository!r} has other commits than a run's. {_NEW_RUN}"
+            f"branch {workspace.branch!r} of {repository!r} has the marker of another run ({MARKER_PATH}), because somebody "
+            "moved it to a commit of that run, or picked one: "
+            f"`perago branch {repository} {workspace.branch} --remove-marker` removes it. Then start a new workflow"
         )
+    if marked is None:
+        raise _foreign_start(repository, branch)
+    return _checked_start(marked, repository, branch)
+
+
+def _checked_start(marked: Commit, repository: str, branch: str) -> Commit:
+    if not origin_of(marked):
+        raise _foreign_start(repository, branch)
     return marked
+
+
+def _foreign_start(repository: str, branch: str) -> PublishFenceError:
+    return PublishFenceError(
+        f"run branch {branch!r} of {repository!r} does not begin with the run's own commit: somebody else has committed "
+        f"there. {_NEW_RUN}"
+    )
 
 
 class PublishRun(Transaction):
@@ -166,44 +186,70 @@ class PublishRun(Transaction):
             if last.branch == origin.branch:
                 # Not isolated: every step has published by itself.
                 return {"workspace": workspace_output(start.given, last.ref)}
-            sent_origin = origin.model_dump()
-            started = commit_of(lake, sent_origin, "params.origin").id
-            run = self._read_run(last, started)
+            started = commit_of(lake, origin.model_dump(), "params.origin").id
+        target = Workspace(last.repository, origin.branch, started, "")
+        try:
+            with self._in(steps.INPUT):
+                run = self._read_run(last, started)
+        except PublishFenceError:
+            # An attempt that died may have published the run before its branch went, or somebody wrote to it.
+            found = self._revoke_and_find(self._publisher_of(target, last.ref, cleanup), last.ref)
+            if found.published is None:
+                raise
+            published = found.published
+        else:
+            published = self._publish_run(run, target, last, params, cleanup)
+        if published.ref != started:
+            self._keep(last.repository, last.ref)
+        return {"workspace": {**start.given, "branch": origin.branch, "ref": published.ref}}
+
+    def _publish_run(
+        self, run: _Run, target: Workspace, last: Workspace, params: PublishParams, cleanup: ExitStack
+    ) -> Published:
+        """Publish a run, unless an earlier attempt has published it."""
         rebases = params.on_advanced == "rebase"
-        view = (
-            _view_of_run(run.workflows, last.repository, frozenset({last.branch, origin.branch}))
-            if rebases
-            else _WHOLE
-        )
-        workspace = Workspace(
-            last.repository, origin.branch, started, view.prefix, view if view.declared else None
-        )
+        if rebases:
+            branches = frozenset({last.branch, target.branch})
+            view = _view_of_run(run.workflows, last.repository, branches)
+            target = replace(target, prefix=view.prefix, declared_view=view if view.declared else None)
+        entries = run_entries_text(entries_in_run(self._context.lake, last.repository, run.commits))
+        summary = RunSummary(last.ref, steps_text(run.commits), entries)
+        publisher = self._publisher_of(target, last.ref, cleanup, summary, rebases=rebases)
+        found = self._revoke_and_find(publisher, last.ref)
+        if found.published is not None:
+            return found.published
+        place = _RunPlace(publisher, last.ref)
+        if not place.changes and not self._own_publications(found.target):
+            self._fence()
+            return Published(target.ref)
+        return self._publish(publisher, place, {})
+
+    def _publisher_of(
+        self,
+        target: Workspace,
+        last: str,
+        cleanup: ExitStack,
+        summary: RunSummary | None = None,
+        *,
+        rebases: bool = False,
+    ) -> Publisher:
         digest = input_digest(
             task_name=self._task.name,
             version=self._task.version,
-            params={"origin": started},
-            input_ref=last.ref,
+            params={"origin": target.ref},
+            input_ref=last,
             view=_WHOLE,
         )
-        entries = run_entries_text(entries_in_run(lake, last.repository, run.commits))
-        summary = RunSummary(last.ref, steps_text(run.commits), entries)
-        signature = Signature(attempt, self._execution_id, workspace, digest, summary)
-        publisher = self._new_publisher(signature, cleanup, rebases=rebases)
+        signature = Signature(self._attempt, self._execution_id, target, digest, summary)
+        return self._new_publisher(signature, cleanup, rebases=rebases)
+
+    def _revoke_and_find(self, publisher: Publisher, last: str) -> _Found:
+        """Revoke the step's earlier attempts, then look for what they have published."""
         with self._in(steps.REVOKE):
             publisher.revoke(self._check_current)
-            target = read_before_body(lake, workspace)
+            target = read_before_body(self._context.lake, publisher.signature.workspace)
         with self._in(steps.REUSE):
-            published = self._published_before(publisher, target, last.ref)
-        if published is None:
-            place = _RunPlace(publisher, last.ref)
-            if not place.changes and not self._own_publications(target):
-                self._fence()
-                published = Published(started)
-            else:
-                published = self._publish(publisher, place, {})
-        if published.ref != started:
-            self._keep(workspace.repository, last.ref)
-        return {"workspace": {**start.given, "branch": origin.branch, "ref": published.ref}}
+            return _Found(target, self._published_before(target, last))
 
     def _read_run(self, last: Workspace, origin: str) -> _Run:
         """Return the commits of the run.  Raises `PublishFenceError` if it cannot be published whole."""
@@ -226,16 +272,14 @@ class PublishRun(Transaction):
                 "which the publishing step takes the workspace of the last step, or of all last steps"
             )
         found = list(lake.log(last.repository, last.ref, MAX_RANGE))
-        marked = marker_commit(found)
+        marked = marker_commit(found, last.branch)
         if marked is None or origin_of(marked) != origin:
             raise PublishFenceError(
                 f"{where} does not begin at the origin {origin} within {MAX_RANGE} commits. {_NEW_RUN}",
                 final=True,
             )
         commits = tuple(found[: found.index(marked)])
-        orchestrator = self._context.orchestrator
-        workflow = orchestrator.workflow(attempt.workflow_instance_id)
-        workflows = tuple(_with_sub_workflows(orchestrator, workflow))
+        workflows = tuple(_with_sub_workflows(self._workflow, attempt.workflow_instance_id))
         foreign = foreign_commit(commits, {one.id for one in workflows})
         if foreign is not None:
             raise PublishFenceError(
@@ -244,13 +288,14 @@ class PublishRun(Transaction):
             )
         return _Run(commits, workflows)
 
+    def _workflow(self, workflow_id: str) -> WorkflowState:
+        return self._context.retry_query(partial(self._context.orchestrator.workflow, workflow_id))
+
     def _own_publications(self, target: TargetBranch | None) -> Sequence[Commit]:
         """Return what this step has published since the origin, as far as the target could be read."""
         return own_commits(self._attempt, target.advance) if target is not None else ()
 
-    def _published_before(
-        self, publisher: Publisher, target: TargetBranch | None, last: str
-    ) -> Published | None:
+    def _published_before(self, target: TargetBranch | None, last: str) -> Published | None:
         """Return this step's publication of the same run, if it is on the branch since the origin."""
         for commit in target.advance if target is not None and target.reached == "input" else ():
             ours = commit.metadata.get(KEY) == self._attempt.logical_task_key
@@ -277,17 +322,27 @@ class _Run:
     workflows: tuple[WorkflowState, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The target before publishing, and the publication of the same run that is on it, if any."""
+
+    target: TargetBranch | None
+    published: Published | None
+
+
 def _view_of_run(workflows: Iterable[WorkflowState], repository: str, branches: frozenset[str]) -> View:
     """Return everything that the completed steps of these workflows have seen or may have changed on these branches.
 
     A step whose output does not say what it may see counts as seeing everything.  That is also a step that read the
-    target branch itself.
+    target branch itself.  So does a loop that forgets its iterations, and with them the steps in them.
     """
     reads: set[str] = set()
     writes: set[str] = set()
     for task in (task for workflow in workflows for task in workflow.tasks):
+        if task.task_type == _LOOP and "keepLastN" in task.input:
+            return _WHOLE
         workspace = task.output.get("workspace")
-        if task.status != "COMPLETED" or not isinstance(workspace, Mapping) or "origin" in task.output:
+        if task.status != "COMPLETED" or not isinstance(workspace, Mapping) or _sees_nothing(task):
             continue
         if workspace.get("repository") != repository or workspace.get("branch") not in branches:
             continue
@@ -299,12 +354,18 @@ def _view_of_run(workflows: Iterable[WorkflowState], repository: str, branches: 
     return _WHOLE if "" in reads | writes or not reads | writes else View("", tuple(reads), tuple(writes))
 
 
-def _with_sub_workflows(orchestrator: AttemptReader, workflow: WorkflowState) -> Iterator[WorkflowState]:
+def _sees_nothing(task: TaskState) -> bool:
+    """Return whether a task with a workspace in its output reads no files: its own tasks do, or those of another run."""
+    return task.task_type == _SUB_WORKFLOW or task.task_name in RUN_STEPS
+
+
+def _with_sub_workflows(ask: Callable[[str], WorkflowState], workflow_id: str) -> Iterator[WorkflowState]:
     """Yield a workflow and all its sub-workflows, at any depth."""
+    workflow = ask(workflow_id)
     yield workflow
     for task in workflow.tasks:
-        if task.task_type == "SUB_WORKFLOW" and (inner := task.output.get("subWorkflowId")):
-            yield from _with_sub_workflows(orchestrator, orchestrator.workflow(str(inner)))
+        if task.task_type == _SUB_WORKFLOW and (inner := task.output.get("subWorkflowId")):
+            yield from _with_sub_workflows(ask, str(inner))
 
 
 class _RunPlace:

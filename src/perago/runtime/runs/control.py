@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from perago.declare.run_steps import TARGET as RUN_STEPS_MODULE
 from perago.orchestrator.base import WorkflowState
 from perago.protocol.refusal import RETRY_IS_USELESS
 from perago.runtime.runs.inspect import RunHandle, worker_tasks
@@ -91,7 +92,7 @@ def new_run_command(run: Run, given: Mapping[str, Any], root: Path) -> str:
     workspace = given.get("workspace")
     if not run.workflow_file or not isinstance(workspace, Mapping):
         return ""
-    tasks = [word for target in run.targets for word in ("--tasks", target)]
+    tasks = [word for target in run.targets if target != RUN_STEPS_MODULE for word in ("--tasks", target)]
     words = ["perago", "run", run.workflow_file, *tasks, *_from_current_head(given)]
     words += ["--root", str(root.resolve())] if run.embedded else ["--remote"]
     command = shlex.join(words)

@@ -48,6 +48,7 @@ from perago.protocol.names import (
     InternalBranch,
     branch_part,
     dated_branch_time,
+    is_opened_by,
     is_run_branch,
     is_slug,
     parse_internal_branch,
@@ -336,7 +337,7 @@ def _judge_run(one: Leftover, workflow: WorkflowState | None, by_age: Verdict, *
     name = f"workflow {workflow.id} is {workflow.status}"
     opened = _opened_branches(workflow)
     if workflow.running:
-        if one.name in opened or not by_age.goes:
+        if one.name in opened or _is_being_opened(workflow, one.name) or not by_age.goes:
             return Verdict(one, goes=False, why=name)
         return Verdict(one, goes=True, why=f"{name}, and works on another run branch")
     if workflow.status == "COMPLETED" and one.name not in opened:
@@ -369,6 +370,18 @@ def _opened_branches(workflow: WorkflowState) -> set[str]:
         if task.status == "COMPLETED" and "origin" in task.output and isinstance(workspace, Mapping):
             opened[task.reference] = str(workspace.get("branch"))
     return set(opened.values())
+
+
+def _is_being_opened(workflow: WorkflowState, branch: str) -> bool:
+    """Return whether a task in progress opens the run on this branch.
+
+    Before that task has committed the marker, the branch has the age of the commit from which the run starts.
+    """
+    return any(
+        is_opened_by(branch, task.task_id, str(round((task.scheduled or 0.0) * 1000)))
+        for task in workflow.tasks
+        if task.status not in TERMINAL_STATUSES
+    )
 
 
 def _has_published(workflow: WorkflowState, branch: str) -> bool:

@@ -145,7 +145,11 @@ def _version(checking: Checking, expression: str, followed: frozenset[str]) -> V
     if parts[:2] == ("workflow", "input"):
         return expression, expression
     source = checking.workflow.steps.get(str(parts[0]))
-    if source is None or parts[1:] not in {("output", "workspace"), ("input", "workspace")}:
+    if source is None:
+        return None
+    if parts[1:] == ("output", "origin") and run_step_of(checking, source) == "open":
+        return start_of(checking, source, followed)
+    if parts[1:] not in {("output", "workspace"), ("input", "workspace")}:
         return None
     if parts[1] == "output" and is_isolated(checking, source):
         return run_branch_of(source), source.reference

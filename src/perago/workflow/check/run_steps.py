@@ -18,7 +18,7 @@ from perago.workflow.check.branch_conflicts import (
     writes,
 )
 from perago.workflow.check.context import Checking, Finding, error
-from perago.workflow.check.step_order import Ran, has_run
+from perago.workflow.check.step_order import Ran, has_run, run_side_by_side
 from perago.workflow.model.definition import Step
 from perago.workflow.model.expressions import understood, whole
 from perago.workflow.model.step_types import TERMINATE
@@ -103,12 +103,19 @@ def _ends(step: Step, publishing: frozenset[str]) -> bool:
 def _published_twice(checking: Checking, opened: Step, ours: Sequence[Step]) -> Iterator[Finding]:
     workflow = checking.workflow
     for number, step in enumerate(ours):
+        beside = [one for one in ours[:number] if run_side_by_side(workflow, one.reference, step.reference)]
         again = [
             one
             for one in ours[:number]
-            if has_run(workflow, one.reference, by=step.reference).ran is not Ran.NO
+            if one not in beside and has_run(workflow, one.reference, by=step.reference).ran is not Ran.NO
         ]
-        if again:
+        if beside:
+            yield error(
+                step.reference,
+                f"step {step.reference!r} publishes the run that {opened.reference!r} opened, and so does step "
+                f"{beside[0].reference!r} in another arm of the fork; publish it once, behind the JOIN",
+            )
+        elif again:
             yield error(
                 step.reference,
                 f"step {step.reference!r} publishes the run that {opened.reference!r} opened, and so does step "

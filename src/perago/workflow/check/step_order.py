@@ -59,6 +59,15 @@ def has_run(workflow: WorkflowDefinition, source: str, *, by: str) -> Answer:
     return Answer(Ran.NO, f"{source!r} comes later")
 
 
+def run_side_by_side(workflow: WorkflowDefinition, one: str, other: str) -> bool:
+    """Return whether two steps are in different arms of one fork, so that both of them may run."""
+    ours, theirs = workflow.trails[one], workflow.trails[other]
+    shared = _shared(ours, theirs)
+    if shared in (len(ours), len(theirs)) or ours[shared].block is theirs[shared].block:
+        return False
+    return ours[shared].block.kind == "arm"
+
+
 def has_run_in_the_end(workflow: WorkflowDefinition, source: str) -> Answer:
     """Return whether the step `source` has run by the time the workflow reaches its end."""
     return _certain(workflow.trails[source][1:], source)
