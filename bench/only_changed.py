@@ -1,7 +1,7 @@
 """A daily step over a year of files, reading all of them or only the new one; the ledger over long histories; skipped steps.
 
-The attempts run in this process, on the embedded orchestrator, and on lakeFS without a content cache.  The workflow of ten steps runs by `perago run`, as a user
-runs it: the second time nothing has changed.
+The attempts run in this process, on the embedded orchestrator, and on lakeFS without a content cache.  The workflow of ten
+steps runs by `perago run`, as a user runs it: the second time nothing has changed.
 """
 
 from __future__ import annotations
