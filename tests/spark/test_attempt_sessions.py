@@ -162,6 +162,9 @@ def test_sparks_catalog_may_be_the_first_to_open_the_staging_branch(direct_world
         workspace.spark.sql(f"CREATE DATABASE there LOCATION '{workspace.uri('there')}'")
         workspace.spark.sql("DROP DATABASE there")
         workspace.write(workspace.spark.range(1), "table")
+        # A table that is left in the catalog, with its files on the branch, is published.
+        place = workspace.uri("left")
+        workspace.spark.sql(f"CREATE TABLE left_there USING parquet LOCATION '{place}' AS SELECT 1 AS n")
         return Made(said="")
 
     # The catalog's configuration has no keys, and Hadoop keeps what is opened first for every later attempt.
