@@ -15,7 +15,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -120,6 +120,21 @@ class PlacedCheck(Protocol):
 
 
 @runtime_checkable
+class TemplatedCheck(Protocol):
+    """A check whose paths may contain names of params in braces, which are filled for each attempt."""
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths and patterns of the check."""
+
+    def is_outside(self, path: str, view: View) -> bool:
+        """Return whether one of the check's paths is certain to be outside the view."""
+
+    def filled(self, fill: Callable[[str], str]) -> Check:
+        """Return the check with its paths filled by `fill`."""
+
+
+@runtime_checkable
 class WorkspaceTree(Protocol):
     """A file tree of a Spark task, which can call checks that take the workspace."""
 
@@ -169,12 +184,24 @@ class PathCheck:
             case "require_glob" | "forbid_glob":
                 return self._count(tree)
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The pattern, as a tuple."""
+        return (self.pattern,)
+
     def looks_outside(self, view: View) -> bool:
         """Return True if no path in the view can match the pattern."""
+        return self.is_outside(self.pattern, view)
+
+    def is_outside(self, path: str, view: View) -> bool:
+        """Return True if no path in the view can match this pattern."""
         return not any(
-            root == view.prefix or may_match_in(self.pattern, root.removeprefix(view.prefix))
-            for root in view.roots
+            root == view.prefix or may_match_in(path, root.removeprefix(view.prefix)) for root in view.roots
         )
+
+    def filled(self, fill: Callable[[str], str]) -> PathCheck:
+        """Return the check with its pattern filled by `fill`."""
+        return replace(self, pattern=fill(self.pattern))
 
     def _missing_result(self, wanted: str, tree: Tree) -> CheckResult:
         other = "folder" if wanted == "file" else "file"

@@ -13,8 +13,8 @@ that is not there yet has nothing to be compared with.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel
@@ -113,10 +113,22 @@ class TableCheck:
             said.append(f"format={self.format!r}")
         return f"{self.kind}({', '.join(said)}{level_label(self.level)})"
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The tables that the check reads."""
+        return () if self is _MISTAKEN else (self.table, self.other) if self.other else (self.table,)
+
     def looks_outside(self, view: View) -> bool:
-        """Return whether the table, or any part of it, is outside the view."""
-        tables = [self.table, *([self.other] if self.other else [])]
-        return self is not _MISTAKEN and not all(map(view.sees, tables))
+        """Return whether a table, or any part of it, is outside the view."""
+        return any(self.is_outside(table, view) for table in self.paths)
+
+    def is_outside(self, path: str, view: View) -> bool:
+        """Return whether this table, or any part of it, is outside the view."""
+        return not view.sees(path)
+
+    def filled(self, fill: Callable[[str], str]) -> TableCheck:
+        """Return the check with its tables filled by `fill`."""
+        return replace(self, table=fill(self.table), other=fill(self.other))
 
     def violation(self, tree: Tree) -> str | None:
         """Return the violation, with the number of rows affected, or None if the check passes."""

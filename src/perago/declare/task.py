@@ -21,6 +21,7 @@ from perago.declare.controls import TaskControls
 from perago.declare.diagnostics import Diagnostic, SourceLocation, calling_place, report
 from perago.declare.signature import METRICS_ARE_GONE, Kind, NotATask, TaskSignature, read_signature
 from perago.declare.spark_controls import SparkControls
+from perago.declare.templates import template_diagnostics
 from perago.declare.workspace import WorkspaceSpec
 from perago.protocol.paths import has_backslash, has_dot_part, leads_out
 from perago.protocol.suggestions import did_you_mean
@@ -308,6 +309,8 @@ def _signature_mismatches(signature: TaskSignature, said: Mapping[str, Any]) -> 
     if isinstance(spec, WorkspaceSpec) and spec.placement == "direct" and signature.kind == "plain":
         rule = "is for Spark tasks: a function that takes a Path works in a folder"
         yield Diagnostic("workspace.placement", rule, spec.placement)
+    if isinstance(spec, WorkspaceSpec):
+        yield from template_diagnostics(spec, signature.params_model)
     if isinstance(spec, WorkspaceSpec) and signature.kind == "plain":
         for check in (*spec.pre, *spec.post):
             if getattr(check, "__perago_check__", None) == "table":

@@ -2,22 +2,27 @@
 
 The rule: every spec that exists is valid.  `prefix` is the form that authors write (`/`, `/a/b`).  `object_prefix` is
 the prefix of the object names and ends with a `/`, so that `/audio` never includes `audiobook/`.  `reads` and
-`writes` are paths below the prefix, and they too match only whole path parts.  `view` combines them.
+`writes` are paths below the prefix, and they too match only whole path parts.  `view` combines them.  A path may name
+params in braces: such a spec is `filled` for each attempt, and everything after that works on the filled paths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import PlainValidator, model_validator
+from pydantic import BaseModel, PlainValidator, model_validator
 
-from perago.declare.checks import Check, label, looks_outside, not_a_check
+from perago.declare import templates
+from perago.declare.checks import Check, label, not_a_check
 from perago.declare.diagnostics import BrokenRule
 from perago.declare.spec_base import Flag, SpecBase
+from perago.errors import TaskInputError
+from perago.protocol.partitions import fill, template_names, without_templates
 from perago.protocol.paths import (
     ACTIONS,
     LONGEST_NAME,
+    LONGEST_PATH,
     MARKER,
     either,
     first_broken,
@@ -69,7 +74,11 @@ _NO_PATH = (
     *_NO_PREFIX,
     (leads_out, "must not lead out of the prefix: '..' is not allowed"),
     *_NO_FOLDER,
-    (has_wildcard, "must be a plain path, without '*', '?', '[' or '{': name the file or its folder"),
+    (
+        has_wildcard,
+        "must be a plain path, without '*', '?', '[' or '{' (except around the name of a param, as in 'day={day}'): "
+        "name the file or its folder",
+    ),
     (has_marker_part, f"must not name {MARKER}, which is Perago's own"),
     (has_long_part, f"must not have a part longer than {LONGEST_NAME} bytes"),
 )
@@ -95,7 +104,7 @@ def _paths(value: object) -> tuple[str, ...] | None:
     if not isinstance(value, list | tuple):
         raise ValueError("must be a list of paths below the prefix, such as ('plays', 'songs')")
     for number, path in enumerate(value):
-        wrong = first_broken(path, _NO_PATH) if isinstance(path, str) else "must be text"
+        wrong = first_broken(without_templates(path), _NO_PATH) if isinstance(path, str) else "must be text"
         if wrong is not None:
             raise BrokenRule(number, wrong, path)
     return tuple(value)
@@ -121,7 +130,8 @@ class WorkspaceSpec(SpecBase):
     """The files and folders below the prefix that the task reads, such as `("plays", "songs")`; None means all of them.
 
     The task sees only these and `writes`, and only they are downloaded. They are plain paths, without patterns:
-    `plays` is the file or folder with that name, never `plays-old`.
+    `plays` is the file or folder with that name, never `plays-old`. A name in braces is filled with the value of that
+    param, so `raw/day={day}` is another folder for each day.
     """
 
     writes: Annotated[tuple[str, ...] | None, PlainValidator(_paths)] = None
@@ -213,12 +223,11 @@ class WorkspaceSpec(SpecBase):
 
     @model_validator(mode="after")
     def _checks_look_into_the_view(self) -> Self:
-        view = self.view
         for field, checks in (("pre", self.pre), ("post", self.post)):
             for number, check in enumerate(checks):
-                if looks_outside(check, view):
+                if templates.is_certainly_outside(check, self):
                     rule = (
-                        f"{label(check)} looks outside what the task sees ({view.describe_roots(view.roots)}); "
+                        f"{label(check)} looks outside what the task sees ({self._described_view()}); "
                         "name that path in reads, or leave the check out"
                     )
                     raise BrokenRule(f"{field}[{number}]", rule)
@@ -244,8 +253,59 @@ class WorkspaceSpec(SpecBase):
 
     @property
     def view(self) -> View:
-        """The paths that the task sees and may change."""
-        return View(self.object_prefix, self.reads, self.writes)
+        """The paths that the task sees and may change.
+
+        Until the spec is `filled`, a path that names params is represented by the folders above the first of them.
+        """
+        return templates.view_of(self)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the params in `reads` and `writes`, in order; empty if the paths are the same in each attempt."""
+        return template_names((*(self.reads or ()), *(self.writes or ())))
+
+    def filled(self, params: BaseModel) -> WorkspaceSpec:
+        """Return the spec of one attempt, whose paths are filled with the values of its params.
+
+        Values are escaped as Spark escapes them in the names of partition folders.  Raises `TaskInputError`, naming the
+        param, if a value cannot fill a path.
+        """
+        if not self.names:
+            return self
+        texts = templates.param_texts(self, params)
+        problems = [
+            problem
+            for path in (*(self.reads or ()), *(self.writes or ()))
+            if (problem := self._misfilled(path, texts))
+        ]
+        if problems:
+            raise TaskInputError("; ".join(dict.fromkeys(problems)))
+        return self.model_copy(
+            update={
+                "reads": None if self.reads is None else tuple(fill(path, texts) for path in self.reads),
+                "writes": None if self.writes is None else tuple(fill(path, texts) for path in self.writes),
+                "pre": tuple(templates.fill_check(check, texts) for check in self.pre),
+                "post": tuple(templates.fill_check(check, texts) for check in self.post),
+            }
+        )
+
+    def _misfilled(self, path: str, texts: Mapping[str, str]) -> str | None:
+        """Return the message for a path that breaks a rule once it is filled, or None."""
+        filled = fill(path, texts)
+        object_path = f"{self.object_prefix}{filled}"
+        rule = first_broken(filled, _NO_PATH)
+        if rule is None and in_actions(f"{object_path}/"):
+            rule = f"must not be inside {ACTIONS}, where lakeFS keeps its actions"
+        if rule is None and len(object_path.encode()) > LONGEST_PATH:
+            rule = f"must not be longer than {LONGEST_PATH} bytes"
+        return (
+            None if rule is None else templates.cannot_fill(template_names([path]), path, f"the path {rule}")
+        )
+
+    def _described_view(self) -> str:
+        if self.names:
+            return ", ".join(dict.fromkeys((*(self.reads or ()), *(self.writes or ()))))
+        return self.view.describe_roots(self.view.roots)
 
     @property
     def policy(self) -> Policy:

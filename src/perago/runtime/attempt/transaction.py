@@ -104,6 +104,9 @@ class Transaction:
         task, context = self._task, self._context
         with self._in(steps.INPUT), self._trace.capturing_user_errors(), user_code("the params model"):
             given = read_input(task, self._assignment.input)
+            if task.workspace is not None:
+                # From here on, the workspace is that of this attempt, and its paths are plain ones.
+                task = self._task = replace(task, workspace=task.workspace.filled(given.params))
         if task.workspace is None:
             return {"result": self._call(given.params)}
         with self._in(steps.INPUT):
