@@ -52,6 +52,16 @@ def spec(value: str) -> str:
     return told(workspace=f"WorkspaceSpec({value})") + OK_WORKSPACE
 
 
+def partitioned(value: str, *, fields: str = "day: str", names: str = "") -> str:
+    """Return the source of a task whose paths name params, after the class of its params."""
+    model = f"import datetime, decimal, enum, typing\n{names}\nclass P(BaseModel):\n    {fields}\n"
+    return model + spec(value)
+
+
+DAILY = "writes=['clean/day={day}']"
+SEEN = "reads=['clean/day={day}']"
+MUST_FILL = "must be a str, int, date, or an enum of str or int, to be filled into a path, not"
+
 DIAGNOSTICS: dict[str, tuple[str, str]] = {
     # signature
     "no parameters": (
@@ -275,6 +285,99 @@ DIAGNOSTICS: dict[str, tuple[str, str]] = {
             "workspace: Path", "workspace: SparkWorkspace"
         ),
         "WorkspaceSpec.pre[0]: require_rows('pl*', min=1) looks outside",
+    ),
+    "a read path that names no param": (
+        partitioned("reads=['raw', 'raw/day={dya}']", fields="day: str; region: str"),
+        "workspace.reads[1] = 'raw/day={dya}': {dya} is not a param of P, which has day, region; did you mean 'day'?",
+    ),
+    "a write path that names no param": (
+        partitioned("writes=['{other}/{day}']"),
+        "workspace.writes[0] = '{other}/{day}': {other} is not a param of P, which has day",
+    ),
+    "a template where there are no params": (
+        partitioned(DAILY, fields="pass"),
+        "{day} is not a param of P, which has none",
+    ),
+    "a template that is a property": (
+        partitioned(DAILY, fields="month: str; day = property(lambda self: self.month)"),
+        "{day} is not a param of P, which has month",
+    ),
+    "a brace that does not close": (spec("reads=['day={day']"), "= 'day={day': must be a plain path"),
+    "a brace that does not open": (spec("reads=['day}']"), "= 'day}': must be a plain path"),
+    "braces around nothing": (spec("reads=['day={}']"), "= 'day={}': must be a plain path"),
+    "braces around no name": (spec("reads=['day={1}']"), "= 'day={1}': must be a plain path"),
+    "braces with a format": (spec("reads=['day={a:03}']"), "= 'day={a:03}': must be a plain path"),
+    "braces around a template": (spec("reads=['day={{a}}']"), "= 'day={{a}}': must be a plain path"),
+    "a template beside a pattern": (spec("reads=['day={a}/*']"), "= 'day={a}/*': must be a plain path"),
+    "a template below lakeFS's actions": (
+        spec("reads=['_lakefs_actions/{a}']"),
+        "must not be inside _lakefs_actions/",
+    ),
+    **{
+        f"a template of type {annotation}": (
+            partitioned(DAILY, fields=f"day: {annotation}", names=names),
+            f"workspace.writes[0] = 'clean/day={{day}}': param 'day' of P {MUST_FILL} {shown}",
+        )
+        for annotation, shown, names in (
+            ("datetime.datetime", "datetime", ""),
+            ("datetime.time", "time", ""),
+            ("str | None", "str | None", ""),
+            ("typing.Optional[int]", "typing.Optional[int]", ""),
+            ("str | int", "str | int", ""),
+            ("float", "float", ""),
+            ("decimal.Decimal", "Decimal", ""),
+            ("bool", "bool", ""),
+            ("bytes", "bytes", ""),
+            ("list[str]", "list[str]", ""),
+            ("typing.Any", "Any", ""),
+            ("Inner", "Inner", "class Inner(BaseModel):\n    a: str"),
+            ("Half", "Half", "class Half(enum.Enum):\n    A = 0.5"),
+            ("Flags", "Flags", "class Flags(enum.Enum):\n    A = True"),
+            ("typing.Literal['a', None]", "typing.Literal['a', None]", ""),
+        )
+    },
+    "a template whose param may change between retries": (
+        partitioned(
+            DAILY,
+            fields="day: datetime.date = Field(default_factory=datetime.date.today)",
+            names="from pydantic import Field",
+        ),
+        "param 'day' of P must not have a default_factory: a retry could fill another path",
+    ),
+    "a check with a template that names no param": (
+        partitioned(DAILY + ", post=[forbid_glob('clean/day={day}/{dya}.tmp')]"),
+        "workspace.post[0] = 'clean/day={day}/{dya}.tmp': "
+        "{dya} is not a param of P, which has day; did you mean 'day'?",
+    ),
+    "a check with a template of a type that fills no path": (
+        partitioned(
+            DAILY + ", post=[require_file('clean/day={day}/{rate}')]", fields="day: str; rate: float"
+        ),
+        f"param 'rate' of P {MUST_FILL} float",
+    ),
+    "a check outside the partition": (
+        partitioned("reads=['raw/day={day}'], writes=['clean/day={day}'], pre=[require_file('other/a.csv')]"),
+        "pre[0]: require_file('other/a.csv') looks outside what the task sees (raw/day={day}, clean/day={day})",
+    ),
+    "a check on another partition": (
+        partitioned(SEEN + ", post=[require_glob('clean/hour={day}/*')]"),
+        "post[0]: require_glob('clean/hour={day}/*', min_count=1) looks outside what the task sees (clean/day={day})",
+    ),
+    "a check on the partition of another param": (
+        partitioned(SEEN + ", post=[require_dir('clean/day={region}')]", fields="day: str; region: str"),
+        "post[0]: require_dir('clean/day={region}') looks outside",
+    ),
+    "a table check on all partitions": (
+        partitioned(SEEN + ", post=[require_rows('clean')]").replace(
+            "workspace: Path", "workspace: SparkWorkspace"
+        ),
+        "post[0]: require_rows('clean', min=1) looks outside what the task sees (clean/day={day})",
+    ),
+    "a foreign key outside the partition": (
+        partitioned(SEEN + ", post=[require_foreign_key('clean/day={day}', 'a', 'songs')]").replace(
+            "workspace: Path", "workspace: SparkWorkspace"
+        ),
+        "looks outside what the task sees (clean/day={day})",
     ),
     "a mistaken table check beside reads is told once": (
         spec("reads=['plays'], pre=[require_rows('/plays')]").replace(

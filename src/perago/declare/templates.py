@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from perago.declare.checks import Check, TemplatedCheck, label, looks_outside
+from perago.declare.checks import Check, TemplatedCheck, looks_outside
 from perago.declare.diagnostics import Diagnostic
 from perago.errors import TaskInputError
 from perago.protocol.partitions import (
@@ -106,7 +106,7 @@ def _templates(spec: WorkspaceSpec) -> Iterator[tuple[str, str]]:
     for field, checks in (("pre", spec.pre), ("post", spec.post)):
         for number, check in enumerate(checks):
             for path in check.paths if isinstance(check, TemplatedCheck) else ():
-                yield f"{field}[{number}] {label(check)}", path
+                yield f"{field}[{number}]", path
 
 
 def _first_uses(spec: WorkspaceSpec, model: type[BaseModel]) -> dict[str, str]:
