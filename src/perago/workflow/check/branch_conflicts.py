@@ -14,7 +14,9 @@ cannot publish.
 Branches and versions are identified by their names in the workflow: a branch by the input that it comes from, or as
 repository@branch; a version by that input, by the step that publishes it, or by its literal ref.  Equal names mean the same
 thing, and different names may too.  Which of several joined versions is the latest is unknown before the run; the step
-starts from one of them.  Every writable step is assumed to write.  An unknown branch or version produces no finding.
+starts from one of them.  Every writable step is assumed to write.  Paths that name params are compared as filled where
+the workflow gives their values, and as the folders above the names otherwise.  An unknown branch or version produces no
+finding.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from typing import Any
 
 from perago.protocol.view import overlap
 from perago.workflow.check.context import Checking, Finding, Level
+from perago.workflow.check.partitions import workspace_of
 from perago.workflow.check.step_order import Ran, has_run
 from perago.workflow.model.definition import Block, Step
 from perago.workflow.model.expressions import known, understood, whole
@@ -75,8 +78,8 @@ def run_branch_of(opened: Step) -> str:
 
 def are_independent(checking: Checking, one: Step, other: Step) -> bool:
     """Return whether two steps are independent: both of them rebase, and neither sees what the other writes."""
-    tasks = [checking.task_of(step) for step in (one, other)]
-    views = [task.workspace.view for task in tasks if task and task.workspace and task.workspace.rebases]
+    found = [workspace_of(checking, step) for step in (one, other)]
+    views = [workspace.spec.view for workspace in found if workspace and workspace.spec.rebases]
     return len(views) == 2 and not any(
         overlap(left.write_roots, right.roots) for left, right in (views, views[::-1])
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perago.declare.task import TaskDefinition
+from perago.declare.workspace import WorkspaceSpec
 from perago.workflow.check.schema import Shape, TaskShapes, task_shapes
 from perago.workflow.check.step_order import Ran, has_run_in_the_end
 from perago.workflow.model.definition import Step, WorkflowDefinition
@@ -49,6 +50,14 @@ def warning(step: str | None, message: str) -> Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class StepWorkspace:
+    """The workspace of a step: its task's spec, filled if the params are known, and why they cannot fill it."""
+
+    spec: WorkspaceSpec
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Checking:
     """The workflow to check, and its tasks.
 
@@ -61,6 +70,8 @@ class Checking:
     named_inputs: tuple[str, ...] = ()
     starts: dict[str, tuple[str, str] | None] = field(default_factory=dict)
     """The branch and version that each step starts from: a cache for `start_of`, keyed by step reference."""
+    workspaces: dict[str, StepWorkspace] = field(default_factory=dict)
+    """The workspace of each step: a cache for `workspace_of`, keyed by step reference."""
     _shapes: dict[str, TaskShapes] = field(default_factory=dict)
 
     def task_of(self, step: Step) -> TaskDefinition | None:

@@ -20,6 +20,7 @@ from perago.declare.signature import models_of
 from perago.declare.task import TaskDefinition
 from perago.protocol.suggestions import did_you_mean, nearest
 from perago.workflow.check.context import Checking, Finding, error, warning
+from perago.workflow.check.partitions import workspace_of
 from perago.workflow.check.schema import Shape
 from perago.workflow.model.definition import Step
 from perago.workflow.model.expressions import (
@@ -27,6 +28,7 @@ from perago.workflow.model.expressions import (
     Path,
     at,
     format_path,
+    has_expression,
     has_unknown,
     known,
     whole,
@@ -284,6 +286,10 @@ def _params(checking: Checking, step: Step, task: TaskDefinition) -> Iterator[Fi
     for violation in found:
         if violation.path not in explained:
             yield _finding(checking, step, task, violation, raw=raw, shape=shape)
+    workspace = workspace_of(checking, step)
+    if workspace is not None and workspace.problem:
+        level = error if not has_expression(raw) or checking.always_runs(step) else warning
+        yield level(step.reference, f"step {step.reference!r}: {workspace.problem}")
 
 
 def _finding(
