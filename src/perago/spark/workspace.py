@@ -118,10 +118,12 @@ class SparkWorkspace:
         from perago.spark.tables import write_table
 
         written_path(path, self._view, partitions=str(mode).lower() == "overwrite_partitions")
+        # Not `uri`: a task that sees some partitions of a table may replace them, and cannot read the whole table.
+        uri = f"{self._base}/{path}"
         self._touch(path, format)
         columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
         try:
-            write_table(df, self.uri(path), format, columns, mode, schema, options)
+            write_table(df, uri, format, columns, mode, schema, options)
         except Exception as error:
             raise self._failure("writing", path, format, error) from error
 
