@@ -205,6 +205,37 @@ def test_check_shows_what_a_task_reads_and_writes(module: Module) -> None:
     assert (made["reads"], made["writes"]) == ([], ["made"])
 
 
+DAILY = """
+from datetime import date
+
+
+class Slice(BaseModel):
+    day: date
+    region: str
+
+
+@task(
+    name="clean_day",
+    owner_email="a@b.c",
+    workspace=WorkspaceSpec(reads=["raw/day={day}"], writes=["clean/{region}/day={day}"]),
+)
+def clean_day(workspace: Path, params: Slice) -> Result: ...
+"""
+
+
+def test_check_shows_the_params_that_paths_name(module: Module) -> None:
+    path = module("daily.py", DAILY)
+    text, as_json = (CliRunner().invoke(app, ["check", *flags, path]) for flags in ([], ["--json"]))
+
+    assert "  reads      raw/day={day}\n  writes     clean/{region}/day={day}\n" in text.stdout
+    assert "  partition  by day, region\n" in text.stdout
+    [task] = json.loads(as_json.stdout)["tasks"]
+    assert task["workspace"]["writes"] == ["clean/{region}/day={day}"]
+    taskdef = CliRunner().invoke(app, ["extract", path])
+    assert taskdef.exit_code == 0
+    assert "{day}" not in taskdef.stdout
+
+
 FLOW = """
 CONTROLS = TaskControls(timeout=TimeoutPolicy(seconds=900))
 

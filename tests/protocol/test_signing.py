@@ -103,6 +103,12 @@ def test_without_reads_and_writes_the_digest_is_what_it_was_before_there_were_an
     assert digest_of(View("p/")) == "a1e317432ae96bf9b50417faefb6eb9726b07e3a4badd6392568fd77f5232ee1"
 
 
+def test_with_plain_reads_and_writes_the_digest_is_what_it_was_before_there_were_templates() -> None:
+    # Of an earlier version, too.
+    view = View("p/", ("b", "a"), ("c",))
+    assert digest_of(view) == "ce1f5b826736455c60b0bdb2d0365abce370899533205ffa774389c5e8e87c83"
+
+
 def test_the_digest_covers_what_a_task_reads_and_what_it_writes() -> None:
     views = [
         View("p/"),

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from perago import require_file, require_glob
+from perago.protocol.names import run_branch_name
+from perago.protocol.signing import input_digest
+from perago.protocol.view import View
 from perago.runtime.execution_result import ExecutionResult
 from tests.scenarios.test_reads_writes import files_in, noting
 from tests.support.worlds.concurrent_steps import TIMING
@@ -151,6 +154,34 @@ def test_equal_work_on_a_partition_is_reused(world: World) -> None:
 
     assert published_ref(world.execute(task, world.retry(task))) == abandoned
     assert ran == ["made"]
+
+
+def test_a_step_of_a_run_tells_the_run_which_partition_it_saw(world: World) -> None:
+    task = make_task(clean, **DAILY)
+    world.start(task)
+    branch = run_branch_name(world.poll(task).attempt)
+    world.lake.create_branch(world.repository, branch, world.head().id)
+    workspace = {"repository": world.repository, "branch": branch, "ref": world.head().id}
+    world.start_with(task, {"workspace": workspace, "params": {"text": "a/b"}})
+
+    result = world.execute(task, world.poll(task))
+
+    assert result.outcome.status == "COMPLETED", result.outcome
+    assert (result.outcome.output or {})["view"] == {
+        "reads": ["data/clean/day=a%2Fb", "data/raw/day=a%2Fb"],
+        "writes": ["data/clean/day=a%2Fb"],
+    }
+
+
+def test_the_digest_of_the_input_is_that_of_the_filled_paths(world: World) -> None:
+    a = world.head().id
+
+    published_ref(world.run(make_task(clean, **DAILY), text="1"))
+
+    view = View("data/", ("raw/day=1",), ("clean/day=1",))
+    assert world.head().metadata["perago.input_digest"] == input_digest(
+        task_name="make", version="1", params={"text": "1"}, input_ref=a, view=view
+    )
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,8 @@ def _view_lines(spec: WorkspaceSpec) -> Iterator[tuple[str, str]]:
     for name, paths in (("reads", spec.reads), ("writes", spec.writes)):
         if paths is not None:
             yield name, ", ".join(paths) or "nothing"
+    if spec.names:
+        yield "partition", f"by {', '.join(spec.names)}"
 
 
 def _control_lines(controls: TaskControls) -> Iterator[tuple[str, str]]:
