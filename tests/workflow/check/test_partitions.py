@@ -38,7 +38,7 @@ class Shifted(BaseModel):
 
 
 class Anything(Shifted):
-    """Its validator counts for every field."""
+    """A model with a validator for every field."""
 
     @field_validator("*")
     @classmethod
