@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
@@ -78,6 +79,12 @@ def test_a_commit_without_the_metadata_is_no_entry(missing: str) -> None:
 def test_metadata_of_somebody_else_is_no_entry(text: str) -> None:
     assert list(entries_of(commit("L", {metadata.RUN_ENTRIES: text}))) == []
     assert list(entries_of(commit("L", {**publication(), metadata.READS: text[:-1]}))) == []
+
+
+def test_an_entry_of_a_run_with_strange_fields_is_none() -> None:
+    strange = json.dumps([["S", "clean", "/", "no json", "[]", "{}", "1", "params", "code"]])
+
+    assert list(entries_of(commit("P", {metadata.RUN_ENTRIES: strange}))) == []
 
 
 def test_keys_differ_by_each_of_their_parts() -> None:
