@@ -9,7 +9,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any, Literal
 
@@ -41,6 +43,8 @@ from perago.protocol.view import View
 from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes
 
 _MOST_NAMED = 3
+_STATS_AT_ONCE = 8
+_BATCH = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,16 +227,27 @@ def differences(lake: ReadableLake, between: tuple[str, str, str], roots: Iterab
 
     A lake also reports an object whose bytes are equal, but whose content type, say, is another.
     """
-    repository, left, right = between
-    for root in roots:
-        for change in all_changes(lake, between, root):
-            if in_actions(change.path):
-                continue
-            if change.kind == "changed":
-                before, after = (lake.stat(repository, ref, change.path) for ref in (left, right))
-                if before.checksum is not None and before == after:
-                    continue
-            yield change
+    reported = (
+        change for root in roots for change in all_changes(lake, between, root) if not in_actions(change.path)
+    )
+    # Many callers want only the first one, and usually there is none.
+    first = next(reported, None)
+    if first is None:
+        return
+    if _bytes_differ(lake, between, first):
+        yield first
+    with ThreadPoolExecutor(_STATS_AT_ONCE, "perago-ledger") as pool:
+        while changes := list(islice(reported, _BATCH)):
+            differ = pool.map(partial(_bytes_differ, lake, between), changes)
+            yield from (change for change, differs in zip(changes, differ, strict=True) if differs)
+
+
+def _bytes_differ(lake: ReadableLake, between: tuple[str, str, str], change: Change) -> bool:
+    if change.kind != "changed":
+        return True
+    repository, *refs = between
+    before, after = (lake.stat(repository, ref, change.path) for ref in refs)
+    return before.checksum is None or before != after
 
 
 def entries_in_run(lake: ReadableLake, repository: str, commits: Sequence[Commit]) -> list[Entry]:
