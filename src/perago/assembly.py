@@ -20,6 +20,7 @@ from perago.backend import (
 from perago.declare.run_steps import targets_of
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, install_extra
+from perago.protocol.ledger import NOTHING_FORCED, Recompute
 from perago.settings import Settings
 
 if TYPE_CHECKING:
@@ -93,13 +94,16 @@ def assemble_run(
     *,
     jobs: int,
     side_by_side: int | None,
+    recompute: Recompute = NOTHING_FORCED,
 ) -> WorkerPlan:
     """Return the plan for a run's worker.
 
-    The worker has `jobs` slots, but no more than the number of steps that can run `side_by_side`, if known.
+    The worker has `jobs` slots, but no more than the number of steps that can run `side_by_side`, if known.  It does the
+    work of `recompute` although nothing has changed.
     """
     slots = min(jobs, side_by_side or jobs)
-    return assemble_worker(servers, targets, tasks, slots=slots, passes_logs=True)
+    plan = assemble_worker(servers, targets, tasks, slots=slots, passes_logs=True)
+    return replace(plan, spec=replace(plan.spec, recompute=recompute))
 
 
 def check_pyspark(what: str) -> None:
