@@ -176,7 +176,7 @@ def test_a_plan_needs_a_lake_and_makes_none(shell: Shell) -> None:
     ],
     ids=["plan --force", "run --force", "no name like it", "no tasks", "no input", "no repository"],
 )
-def test_a_mistake_is_one_line(shell: Shell, arguments: tuple[str, ...], code: int, line: str) -> None:
+def test_an_error_is_one_line(shell: Shell, arguments: tuple[str, ...], code: int, line: str) -> None:
     said = shell.run_here(*arguments)
 
     errors = [one for one in said.err.splitlines() if not one.startswith("lake: ")]

@@ -1,4 +1,4 @@
-"""What `--force` and `--full` mean for a step."""
+"""Steps that are forced by `--force` and `--full`."""
 
 from __future__ import annotations
 

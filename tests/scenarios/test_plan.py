@@ -553,6 +553,20 @@ def test_arms_of_a_fork_are_planned_by_themselves_and_joined(world: World) -> No
     assert kinds(flow.agrees())[2:] == ["run: step left runs", "run: step right runs"]
 
 
+def test_a_step_that_rebases_gives_on_what_others_have_published(world: World) -> None:
+    world.commit(BASE)
+    left = writing("left", ("raw",), **BESIDE)
+    tasks = (left, REPORT)
+    PlanWorld(world, tasks, [step("left", left), step("report", REPORT, "left")]).run()
+    old = world.head().id
+    world.commit({"other/x": "2"})
+
+    steps = [step("left", left, text="another"), step("report", REPORT, "left")]
+    planned = PlanWorld(world, tasks, steps, ref=old).agrees()
+
+    assert kinds(planned) == ["run: params changed", "run: 1 file changed: other/x"]
+
+
 def test_a_run_that_is_published_whole_is_planned_from_the_head_of_its_branch(world: World) -> None:
     world.commit(BASE)
     given = {"workspace": "${workflow.input.workspace}", "params": {}}
@@ -626,3 +640,59 @@ def test_a_start_delay_is_not_waited_for(world: World) -> None:
     flow = PlanWorld(world, (CLEAN,), [{**step("clean", CLEAN), "startDelay": 86_400}])
 
     assert list(flow.plan()) == ["clean"]
+
+
+class Part(BaseModel):
+    source: str
+    text: str = "made"
+
+
+def part(workspace: Path, params: Part) -> Made:
+    out = workspace / "out" / params.source
+    out.mkdir(parents=True, exist_ok=True)
+    out.joinpath("made").write_text((workspace / "raw" / params.source).read_text() + params.text)
+    return Made(said=params.source)
+
+
+def test_partitions_are_planned_by_themselves(world: World) -> None:
+    world.commit(BASE)
+    spec = WorkspaceSpec(prefix="/", reads=("raw/{source}",), writes=("out/{source}",))
+    declare = task(name="part", version="1", skip_unchanged=True, owner_email="a@example.com", workspace=spec)
+    parts = declare(part).__perago_task__  # type: ignore[attr-defined]
+    total = writing("total", ("out/a",))
+    flow = PlanWorld(
+        world,
+        (parts, total, CLEAN),
+        [
+            step("a", parts, source="a"),
+            step("b", parts, "a", source="b"),
+            step("total", total, "b"),
+        ],
+    )
+
+    flow.agrees()
+    assert kinds(flow.agrees()) == [SKIPS] * 3
+    world.commit({"raw/b": "2"})
+    assert kinds(flow.agrees()) == [SKIPS, "run: 1 file changed: raw/b", SKIPS]
+    world.commit({"raw/a": "2"})
+    assert kinds(flow.agrees()) == ["run: 1 file changed: raw/a", SKIPS, "run: step a runs"]
+
+
+def test_a_partition_that_depends_on_an_unknown_result_may_be_any(world: World) -> None:
+    world.commit({**BASE, "raw/2": "1"})
+    spec = WorkspaceSpec(prefix="/", reads=("raw/{source}",), writes=("out/{source}",))
+    declare = task(name="part", version="1", skip_unchanged=True, owner_email="a@example.com", workspace=spec)
+    parts = declare(part).__perago_task__  # type: ignore[attr-defined]
+    first, total = writing("first", ("other", "raw")), writing("total", ("out/a",))
+    flow = PlanWorld(
+        world,
+        (first, parts, total, CLEAN),
+        [
+            step("first", first),
+            step("b", parts, "first", source="${first.output.result.said}"),
+            step("total", total, "b"),
+        ],
+    )
+    world.commit({"raw/4": "1"})
+
+    assert kinds(flow.plan()) == ["run: nothing published yet", "run: step first runs", "run: step b runs"]

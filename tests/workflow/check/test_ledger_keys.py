@@ -42,6 +42,7 @@ TASKS = {
         declare("keyed", skip_unchanged=True, ledger_key=("source",)),
         declare("changes", changes_only=("raw",)),
         declare("plain"),
+        declare("parts", skip_unchanged=True, reads=("raw/{source}",), writes=("out/{source}",)),
         declare("reads", writes=None, read_only=True),
     )
 }
@@ -93,6 +94,10 @@ REFUSED = {
         [choice(run("one", source="a"), run("two", source="b"))],
         ("skips", "source", '"source",'),
     ),
+    "one partition twice": (
+        [run("one", "parts", source="a", limit=1), run("two", "parts", "one", source="a", limit=2)],
+        ("parts", "limit", '"limit",'),
+    ),
     "a literal beside equal expressions": (
         [
             run("one", source="a", day="${workflow.input.day}"),
@@ -120,6 +125,11 @@ ACCEPTED = {
     "a task without a ledger": [run("one", "plain", source="a"), run("two", "plain", "one", source="b")],
     "a task that only reads": [run("one", "reads", source="a"), run("two", "reads", source="b")],
     "two tasks": [run("one", source="a"), run("two", "keyed", "one", source="b")],
+    "two partitions": [run("one", "parts", source="a"), run("two", "parts", "one", source="b", limit=5)],
+    "perhaps two partitions": [
+        run("one", "parts", source="${workflow.input.a}", limit=1),
+        run("two", "parts", "one", source="${workflow.input.b}", limit=2),
+    ],
     "two branches": [run("one", source="a"), run("two", workspace="${workflow.input.other}", source="b")],
 }
 

@@ -30,7 +30,6 @@ from perago.declare.workspace import WorkspaceSpec
 from perago.errors import LakeNotFound, RuntimeConfigError, TaskInputError, TaskResultError
 from perago.lake.base import ReadableLake
 from perago.orchestrator.base import Assignment, Orchestrator, TaskState, WorkflowState
-from perago.protocol.attempt import Attempt
 from perago.protocol.ledger import Recompute
 from perago.protocol.names import SHORT, is_run_branch, run_branch_name
 from perago.protocol.outcome import completed
@@ -279,16 +278,14 @@ class Planner:
     def _decide_task(
         self, assignment: Assignment, task: TaskDefinition, declared: WorkspaceSpec, cause: str | None
     ) -> _Decided:
-        attempt, reference = assignment.attempt, assignment.attempt.reference_task_name
+        reference = assignment.attempt.reference_task_name
         given = read_input(task, assignment.input) if cause is None else None
         spec = _spec_of(declared, given)
         start = self._start(assignment, spec.view)
         row, result = self._decision(reference, replace(task, workspace=spec), start, given, cause)
         if result is not None:
             return _Decided(row, self._output(start, spec, self._ref_after(start), result), runs=False)
-        ref = (
-            self._ref_after(start) if spec.read_only else self._ref_of_publication(attempt, start, spec.view)
-        )
+        ref = self._ref_after(start) if spec.read_only else self._ref_of_publication(reference, start, spec)
         return _Decided(row, self._output(start, spec, ref, {}))
 
     def _decision(
@@ -356,13 +353,16 @@ class Planner:
             return start.given["ref"]
         return self._new_commit(_PlannedCommit(start.workspace.ref, list(start.writes)[-1], start.writes))
 
-    def _ref_of_publication(self, attempt: Attempt, start: _Start, view: View) -> str:
-        own = {attempt.reference_task_name: view.write_roots}
-        moved = self._moved.setdefault((start.workspace.repository, start.workspace.branch), {})
+    def _ref_of_publication(self, reference: str, start: _Start, spec: WorkspaceSpec) -> str:
+        """Return the planned commit of a step that would run."""
+        own, workspace = {reference: spec.view.write_roots}, start.workspace
+        moved = self._moved.setdefault((workspace.repository, workspace.branch), {})
         moved.update(own)
-        return self._new_commit(
-            _PlannedCommit(start.workspace.ref, attempt.reference_task_name, {**start.writes, **own})
-        )
+        base = workspace.ref
+        if spec.rebases and not is_run_branch(workspace.branch):
+            # It would publish on top of what others have published since its input.
+            base = self._lake.head(workspace.repository, workspace.branch).id
+        return self._new_commit(_PlannedCommit(base, reference, {**start.writes, **own}))
 
     def _new_commit(self, commit: _PlannedCommit) -> str:
         name = f"{self._mark}{len(self._commits)}"
@@ -439,9 +439,11 @@ class Planner:
 
 
 def _spec_of(spec: WorkspaceSpec, given: Input | None) -> WorkspaceSpec:
-    """Return the spec of one attempt, or the declared one if its params are unknown: it may then see or change more."""
-    del given
-    return spec
+    """Return the spec of one attempt.
+
+    If its params are unknown, paths that name them are represented by the folders above, as `WorkspaceSpec.view` has them.
+    """
+    return spec if given is None else spec.filled(given.params)
 
 
 def _with_ref(given: Mapping[str, str], ref: str) -> dict[str, str]:

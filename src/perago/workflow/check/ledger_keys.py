@@ -19,6 +19,7 @@ from perago.declare.task import TaskDefinition
 from perago.protocol.view import View
 from perago.workflow.check.branch_conflicts import start_of
 from perago.workflow.check.context import Checking, Finding, error
+from perago.workflow.check.partitions import workspace_of
 from perago.workflow.model.definition import Step
 from perago.workflow.model.expressions import UNKNOWN, has_unknown, known
 
@@ -67,8 +68,8 @@ def _branch(checking: Checking, step: Step) -> str | None:
 
 def _view(checking: Checking, step: Step) -> View | None:
     """Return what a step sees and may change, or None if that depends on unknown params."""
-    task = checking.task_of(step)
-    return None if task is None or task.workspace is None else task.workspace.view
+    found = workspace_of(checking, step)
+    return None if found is None or found.spec.names else found.spec.view
 
 
 def _literals(task: TaskDefinition, step: Step) -> Mapping[str, Any]:
