@@ -490,6 +490,17 @@ def test_a_script_that_fails_on_an_unknown_result_hides_no_step(world: World) ->
     assert not any(one.skips for one in found.steps)
 
 
+def test_a_run_that_would_fail_for_another_reason_is_said_to(world: World) -> None:
+    world.commit(BASE)
+    switch = choosing("${workflow.input.case}", [], [])
+    switch |= {"evaluatorType": "javascript", "expression": "$.case.nothing.there"}
+
+    planned = PlanWorld(world, (CLEAN,), [step("clean", CLEAN), switch]).planned()
+
+    assert [one.reference for one in planned.steps] == ["clean"]
+    assert "choose" in (planned.failure or "") or "nothing" in (planned.failure or "")
+
+
 def looping(condition: str, *body: Any) -> dict[str, Any]:
     return {
         "name": "loop",
