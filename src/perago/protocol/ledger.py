@@ -123,7 +123,28 @@ class Recompute:
 
     def forces(self, reference: str) -> bool:
         """Return whether the body of a step has to run.  The reference of a step in a loop ends with its iteration."""
-        return self.full or reference in self.steps or reference.rpartition("__")[0] in self.steps
+        step, mark, iteration = reference.rpartition("__")
+        return (
+            self.full
+            or reference in self.steps
+            or (bool(mark) and iteration.isdigit() and step in self.steps)
+        )
+
+    @property
+    def options(self) -> list[str]:
+        """The words of the command-line options that say the same."""
+        return [
+            *(["--full"] if self.full else []),
+            *(word for step in sorted(self.steps) for word in ("--force", step)),
+        ]
+
+    def __or__(self, other: Recompute) -> Recompute:
+        """Return both together."""
+        return Recompute(self.full or other.full, self.steps | other.steps)
+
+    def __bool__(self) -> bool:
+        """Return whether any work is done again."""
+        return self.full or bool(self.steps)
 
 
 NOTHING_FORCED = Recompute()

@@ -45,6 +45,19 @@ from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes
 _MOST_NAMED = 3
 _STATS_AT_ONCE = 8
 _BATCH = 256
+RunReason = Literal[
+    "forced",
+    "missing",
+    "rewritten",
+    "unknown",
+    "no source",
+    "version",
+    "code",
+    "params",
+    "files",
+    "no result",
+]
+"""The kind of reason why a body has to run: `missing`, `rewritten` and `unknown` are states of the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +80,7 @@ class SkipDecision:
     entry: Entry | None
     result: str | None = None
     reason: str = ""
+    kind: RunReason | None = None
 
     @property
     def skips(self) -> bool:
@@ -122,34 +136,35 @@ class Ledger:
     def decide(self, work: Work, reference: str, recompute: Recompute = NOTHING_FORCED) -> SkipDecision:
         """Decide whether a step may be skipped whose task has `skip_unchanged`."""
         if recompute.forces(reference):
-            return SkipDecision(None, reason="it is forced")
+            return SkipDecision(None, reason="it is forced", kind="forced")
         state = self.find(work.key)
         entry = state.entry
-        if entry is None or state.kind != "standing":
-            return SkipDecision(entry, reason=describe_state(state))
-        if reason := self._difference(entry, work):
-            return SkipDecision(entry, reason=reason)
+        if state.kind != "standing":
+            return SkipDecision(entry, reason=describe_state(state), kind=state.kind)
+        assert entry is not None  # noqa: S101 - the publication that stands
+        if difference := self._difference(entry, work):
+            kind, reason = difference
+            return SkipDecision(entry, reason=reason, kind=kind)
         result = self.result_of(entry)
         if result is None:
-            return SkipDecision(
-                entry, reason=f"its last publication {entry.commit.id[:SHORT]} recorded no result"
-            )
+            reason = f"its last publication {entry.commit.id[:SHORT]} recorded no result"
+            return SkipDecision(entry, reason=reason, kind="no result")
         return SkipDecision(entry, result)
 
-    def _difference(self, entry: Entry, work: Work) -> str:
-        """Return what differs from a publication, or "" if nothing does."""
+    def _difference(self, entry: Entry, work: Work) -> tuple[RunReason, str] | None:
+        """Return what differs from a publication, or None if nothing does."""
         if not work.code:
-            return "its sources are unknown"
+            return "no source", "its sources are unknown"
         if entry.work.version != work.version:
-            return f"version {work.version!r} in place of {entry.work.version!r}"
+            return "version", f"version {work.version!r} in place of {entry.work.version!r}"
         if entry.work.code != work.code:
-            return "code changed"
+            return "code", "code changed"
         if entry.work.params != work.params:
-            return "params changed"
+            return "params", "params changed"
         changed = list(islice(self.differences(entry.commit.id, self.ref, work.key.reads), _MOST_NAMED + 1))
         if changed:
-            return describe_changes([change.path for change in changed], work.key.prefix)
-        return ""
+            return "files", describe_changes([change.path for change in changed], work.key.prefix)
+        return None
 
     def _find(self, key: EntryKey) -> LedgerState:
         newest: Entry | None = None
