@@ -36,9 +36,8 @@ from perago.protocol.metadata import KEY, RESULT, RUN_COMMIT, STAGING_BASE
 from perago.protocol.names import SHORT
 from perago.protocol.paths import in_actions
 from perago.protocol.publication import MAX_RANGE, Commit, ViewChange
-from perago.protocol.refusal import made_by
 from perago.protocol.run_steps import RUN_KEY
-from perago.protocol.signing import base_of, is_in_place
+from perago.protocol.signing import author_of, base_of, is_in_place
 from perago.protocol.view import View
 from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes
 
@@ -316,7 +315,7 @@ def describe_state(state: LedgerState) -> str:
     changed = state.change
     if changed is None:
         return f"the output of its last publication {state.entry.commit.id[:SHORT]} was changed since"
-    return f"{changed.commit.id[:SHORT]} ({made_by(changed.commit)}) has changed its output, {changed.path}"
+    return f"{changed.commit.id[:SHORT]} ({author_of(changed.commit)}) has changed its output, {changed.path}"
 
 
 def describe_changes(paths: Sequence[str], prefix: str) -> str:

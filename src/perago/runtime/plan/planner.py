@@ -34,7 +34,7 @@ from perago.protocol.ledger import Recompute
 from perago.protocol.names import SHORT, is_run_branch, run_branch_name
 from perago.protocol.outcome import completed
 from perago.protocol.publication import Workspace
-from perago.protocol.refusal import made_by
+from perago.protocol.signing import author_of
 from perago.protocol.view import Roots, View, overlap
 from perago.runtime.attempt.contract import (
     Input,
@@ -475,7 +475,7 @@ def _explained(run: PlannedStep, ledger: Ledger, decision: SkipDecision, workspa
     if kind == "rewritten" and entry is not None:
         change = ledger.find(entry.work.key).change
         if change is not None:
-            by = f"{change.commit.id[:SHORT]} ({made_by(change.commit)})"
+            by = f"{change.commit.id[:SHORT]} ({author_of(change.commit)})"
             path = change.path.removeprefix(workspace.prefix)
             return replace(
                 run, reason=f"output changed by {by}: {path}", commit=change.commit.id, paths=(path,)
