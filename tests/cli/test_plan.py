@@ -248,6 +248,28 @@ def test_more_can_be_forced_when_a_run_is_resumed(shell: Shell) -> None:
     assert "forced --force count --force report" in shell.run_here("show").out.splitlines()
 
 
+@pytest.mark.slow
+def test_a_run_that_is_published_whole_is_planned_without_a_commit_in_its_input(shell: Shell) -> None:
+    given = {"workspace": "${workflow.input.workspace}", "params": {}}
+    last = {"workspace": "${report.output.workspace}", "params": {"origin": "${open.output.origin}"}}
+    opened = simple("open", name="perago_open", inputParameters=given)
+    publish = simple("publish", name="perago_publish", inputParameters=last)
+    steps = (opened, step("clean", "open"), step("count", "clean"), step("report", "count"), publish)
+    (shell.folder / "flow.json").write_text(json.dumps(workflow(*steps)))
+    assert shell.run(*RUN).code == 0
+    branches = shell.run_here("branch", "songs", "--json").out
+
+    assert without_ids(shell.run_here(*PLAN).out) == [
+        "open     run   opens the run",
+        "clean    skip  unchanged since COMMIT",
+        "count    skip  unchanged since COMMIT",
+        "report   skip  unchanged since COMMIT",
+        "publish  run   publishes nothing: no step of the run changes anything",
+    ]
+    assert shell.run_here("branch", "songs", "--json").out == branches
+    assert bodies(shell.run(*RUN).err) == []
+
+
 def test_a_plan_on_either_lake(lake: CommandLake, tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text(TASKS)
     (tmp_path / "flow.json").write_text(json.dumps(FLOW))

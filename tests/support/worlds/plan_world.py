@@ -53,8 +53,10 @@ class PlanWorld:
             for one in self.planned(recompute).steps
         }
 
-    def run(self, recompute: Recompute = NOTHING_FORCED, *, status: str = "COMPLETED") -> dict[str, str]:
-        """Run the workflow, and return for each step whether its body was skipped."""
+    def run(
+        self, recompute: Recompute = NOTHING_FORCED, *, status: str | None = "COMPLETED"
+    ) -> dict[str, str]:
+        """Run the workflow, and return for each step whether its body was skipped.  Any status will do if it is None."""
         orchestrator, by_name = self.world.orchestrator, self._by_name()
         orchestrator.register_taskdefs([{**build_taskdef(one), "retryCount": 0} for one in by_name.values()])
         definition = self._definition()
@@ -74,7 +76,7 @@ class PlanWorld:
                 ended = self.world.execute(by_name[attempt.task_name], assignment, recompute=recompute)
                 done[attempt.reference_task_name] = "skip" if ended.seen.skipped else "run"
         state = orchestrator.workflow(workflow_id)
-        assert state.status == status, state.reason
+        assert status in (None, state.status), state.reason
         return done
 
     def agrees(self, recompute: Recompute = NOTHING_FORCED, *, status: str = "COMPLETED") -> dict[str, str]:
