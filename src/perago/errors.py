@@ -12,7 +12,7 @@
     ├── TaskExecutionError         raised deliberately by task authors, from a body
     │   ├── TaskFailed                 FAILED, may be retried
     │   └── TaskTerminalError          FAILED_WITH_TERMINAL_ERROR
-    ├── OutputRewritten            the task's author: somebody else has changed the task's output, so nobody knows what is new
+    ├── OutputRewritten            the task's author: others have changed the task's output, so nobody knows what is new
     ├── StaleAttemptError          no action: Conductor has moved on from this attempt
     ├── PublishFenceError          no action, or restart from the new head: the branch may not be moved
     ├── PublishUnknownError        the runtime: a publish call's outcome is not known yet

@@ -32,7 +32,7 @@ from perago.protocol.ledger import (
     params_digest,
     run_with_entries,
 )
-from perago.protocol.metadata import KEY, RESULT, RUN_COMMIT, STAGING_BASE
+from perago.protocol.metadata import INPUT_REF, KEY, RESULT, RUN_COMMIT, STAGING_BASE
 from perago.protocol.names import SHORT
 from perago.protocol.paths import in_actions
 from perago.protocol.publication import MAX_RANGE, Commit, ViewChange
@@ -109,7 +109,9 @@ class Ledger:
         self._lock = threading.RLock()
         self._log: Iterator[Commit] | None = None
         self._commits: list[Commit] = []
+        self._numbers: dict[str, int] = {}
         self._entries: dict[EntryKey, list[Entry]] = {}
+        """The entries of each family of keys, newest first."""
         self._found: dict[EntryKey, LedgerState] = {}
 
     def find(self, key: EntryKey) -> LedgerState:
@@ -160,30 +162,55 @@ class Ledger:
             return "code", "code changed"
         if entry.work.params != work.params:
             return "params", "params changed"
-        changed = list(islice(self.differences(entry.commit.id, self.ref, work.key.reads), _MOST_NAMED + 1))
+        changed = list(islice(self.changed_reads(entry), _MOST_NAMED + 1))
         if changed:
             return "files", describe_changes([change.path for change in changed], work.key.prefix)
         return None
 
+    def changed_reads(self, entry: Entry) -> Iterator[Change]:
+        """Yield what has changed since a publication that stands, in what its task sees but may not change.
+
+        What it may change is as the task has left it, or else the publication would not stand.
+        """
+        key = entry.work.key
+        found = self.differences(entry.commit.id, self.ref, key.reads)
+        return (change for change in found if not key.writes.hold(change.path))
+
     def _find(self, key: EntryKey) -> LedgerState:
+        """Search the history from A, or from the input of the publication with another key that stands there."""
         newest: Entry | None = None
-        for entry in self._entries_with(key):
-            if not self._is_valid(entry):
+        compared: Entry | None = None
+        ref, at_run = self.ref, False
+        for entry in self._entries_with(key.family):
+            own = entry.work.key == key
+            if at_run and not own:
                 continue
-            newest = newest or entry
-            if self._is_same(entry.commit.id, self.ref, key.writes):
+            if not self._is_before(entry.commit, ref) or not self._is_valid(entry):
+                continue
+            newest, compared = newest or (entry if own else None), compared or entry
+            if at_run or not self._is_same(entry.commit.id, ref, key.writes):
+                continue
+            if own:
                 return LedgerState("standing", entry)
+            # The steps of a run may have published for several keys, and only the last of them is listed.
+            at_run = entry.is_of_run
+            if not at_run:
+                ref, compared, newest = entry.commit.metadata.get(INPUT_REF, ""), None, None
         if len(self._commits) > MOST_COMMITS:
             return LedgerState("unknown", newest)
         if newest is None:
             return LedgerState("missing")
-        return LedgerState("rewritten", newest, self._rewritten_by(newest))
+        return LedgerState("rewritten", newest, self._rewritten_by(compared or newest, ref))
 
-    def _entries_with(self, key: EntryKey) -> Iterator[Entry]:
-        """Yield the entries with this key, newest first, reading more of the history when needed."""
+    def _is_before(self, commit: Commit, ref: str) -> bool:
+        """Return whether a commit that has been read is at or before `ref`, which may not have been read yet."""
+        return ref == self.ref or self._numbers[commit.id] >= self._numbers.get(ref, MOST_COMMITS)
+
+    def _entries_with(self, family: EntryKey) -> Iterator[Entry]:
+        """Yield the entries of a family, newest first, reading more of the history when needed."""
         number = 0
         while True:
-            while number < len(known := self._entries.get(key, ())):
+            while number < len(known := self._entries.get(family, ())):
                 yield known[number]
                 number += 1
             if not self._read_commit():
@@ -195,10 +222,11 @@ class Ledger:
         commit = next(self._log, None)
         if commit is None:
             return False
+        self._numbers[commit.id] = len(self._commits)
         self._commits.append(commit)
         if len(self._commits) <= MOST_COMMITS:
             for entry in self._all_entries(commit):
-                self._entries.setdefault(entry.work.key, []).append(entry)
+                self._entries.setdefault(entry.work.key.family, []).append(entry)
         return True
 
     def _all_entries(self, commit: Commit) -> Iterator[Entry]:
@@ -222,14 +250,13 @@ class Ledger:
     def _is_same(self, left: str, right: str, roots: Iterable[str]) -> bool:
         return left == right or next(self.differences(left, right, roots), None) is None
 
-    def _rewritten_by(self, entry: Entry) -> ViewChange | None:
-        """Return the commit after a publication that changed its output, and a path that it changed."""
+    def _rewritten_by(self, entry: Entry, ref: str) -> ViewChange | None:
+        """Return the commit between a publication and `ref` that changed its output, and a path that it changed."""
         published = entry.commit.id
-        change = next(self.differences(published, self.ref, entry.work.key.writes), None)
+        change = next(self.differences(published, ref, entry.work.key.writes), None)
         if change is None:
             return None
-        ids = [commit.id for commit in self._commits]
-        later = self._commits[: ids.index(published)][::-1]
+        later = self._commits[self._numbers.get(ref, 0) : self._numbers[published]][::-1]
         changed = bisect_left(
             later, True, key=lambda commit: not self._is_same(published, commit.id, (change.path,))
         )

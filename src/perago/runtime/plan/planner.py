@@ -481,8 +481,8 @@ def _explained(run: PlannedStep, ledger: Ledger, decision: SkipDecision, workspa
                 run, reason=f"output changed by {by}: {path}", commit=change.commit.id, paths=(path,)
             )
     if kind == "files" and entry is not None:
-        found = ledger.differences(entry.commit.id, workspace.ref, entry.work.key.reads)
-        paths = [change.path.removeprefix(workspace.prefix) for change in islice(found, MOST_COUNTED + 1)]
+        found = islice(ledger.changed_reads(entry), MOST_COUNTED + 1)
+        paths = [change.path.removeprefix(workspace.prefix) for change in found]
         count = min(len(paths), MOST_COUNTED)
         more = "more than " if len(paths) > MOST_COUNTED else ""
         named = ", ".join(paths[:_MOST_NAMED]) + (", …" if len(paths) > _MOST_NAMED else "")

@@ -56,7 +56,7 @@ def _compare(checking: Checking, task: TaskDefinition, one: Step, other: Step) -
                 other.reference,
                 f"steps {one.reference!r} and {other.reference!r} run {task.name!r} on one branch with different "
                 f"params.{name}, and each would take the other's publications for its own; name the param in "
-                f"WorkspaceSpec(ledger_key=({named}{',' if not key else ''})), and let each value write its own paths",
+                f"WorkspaceSpec(ledger_key=({named}{',' if not key else ''}))",
             )
             return
 
