@@ -68,8 +68,7 @@ def errors(*steps: dict[str, Any]) -> list[str]:
 def refusal(name: str, param: str, key: str) -> list[str]:
     return [
         f"steps 'one' and 'two' run {name!r} on one branch with different params.{param}, and each would take the other's "
-        f"publications for its own; name the param in WorkspaceSpec(ledger_key=({key})), and let each value write its own "
-        "paths"
+        f"publications for its own; name the param in WorkspaceSpec(ledger_key=({key}))"
     ]
 
 
