@@ -32,6 +32,8 @@ _COMMANDS = {
     "extract": "extract",
     "run": "run",
     "map": "map_",
+    "backfill": "backfill",
+    "partitions": "partitions",
     "runs": "app",
     "show": "show",
     "logs": "logs",

@@ -1,0 +1,101 @@
+"""Decides which partitions a backfill runs: those that are missing, those that failed, or all.
+
+    --only     runs
+    missing    partitions without a publication that stands at the input commit (`protocol/ledger`)
+    failed     rows that failed in the newest backfill that ran them, and have no new publication since
+    all        everything
+
+All is decided at one commit, from one pass over its history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from perago.declare.task import TaskDefinition
+from perago.errors import LakeNotFound, RuntimeConfigError
+from perago.lake.base import Lake
+from perago.protocol.ledger import EntryKey
+from perago.protocol.names import SHORT
+from perago.runtime.backfill.partitions import Partition, partition_of
+from perago.runtime.backfill.record import Only, earlier_backfills
+from perago.runtime.ledger import Ledger, LedgerState, describe_state
+from perago.runtime.maps.rows import RowOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Whether a partition runs, and why; an ordinary reason to run is left empty."""
+
+    partition: Partition
+    runs: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A row that failed, in the newest backfill that ran its partition."""
+
+    partition: Partition
+    outcome: RowOutcome
+    run: str
+
+
+def choose(
+    lake: Lake, task: TaskDefinition, ledger: Ledger, branch: str, partitions: Sequence[Partition], only: Only
+) -> list[Choice]:
+    """Return for each partition whether it runs.  The ledger is that of the input commit."""
+    if only == "all":
+        return [Choice(one, True) for one in partitions]
+    if only == "missing":
+        return [_if_missing(one, ledger.find(one.work.key)) for one in partitions]
+    failed = failures(lake, task, ledger, branch)
+    return [_if_failed(one, failed.get(one.work.key)) for one in partitions]
+
+
+def failures(lake: Lake, task: TaskDefinition, ledger: Ledger, branch: str) -> Mapping[EntryKey, Failure]:
+    """Return the partitions whose newest backfill failed, and that have not been published since.
+
+    No clock says what "since" is: the publication that stands must not be the one that stood when that backfill began.
+    """
+    ended: dict[EntryKey, Failure | None] = {}
+    for earlier in earlier_backfills(lake, task.name, ledger.repository, branch):
+        before = Ledger(lake, ledger.repository, earlier.backfill.ref)
+        for number, outcome in earlier.outcomes().items():
+            try:
+                partition = partition_of(task, earlier.backfill.rows[number - 1].params)
+            except RuntimeConfigError:
+                continue  # the task no longer takes these params
+            key = partition.work.key
+            if key not in ended:
+                over = outcome.done or _published_since(ledger, before, key)
+                ended[key] = None if over else Failure(partition, outcome, earlier.run)
+    return {key: one for key, one in ended.items() if one is not None}
+
+
+def _published_since(ledger: Ledger, before: Ledger, key: EntryKey) -> bool:
+    now = ledger.find(key)
+    if now.kind != "standing" or now.entry is None:
+        return False
+    try:
+        then = before.find(key)
+    except LakeNotFound:
+        return True  # the branch was moved, and that commit is gone
+    return then.kind != "standing" or then.entry is None or then.entry.commit.id != now.entry.commit.id
+
+
+def _if_missing(partition: Partition, state: LedgerState) -> Choice:
+    match state.kind:
+        case "missing":
+            return Choice(partition, True)
+        case "standing" if state.entry is not None:
+            return Choice(partition, False, f"published by {state.entry.commit.id[:SHORT]}")
+        case _:
+            return Choice(partition, True, describe_state(state))
+
+
+def _if_failed(partition: Partition, failure: Failure | None) -> Choice:
+    if failure is None:
+        return Choice(partition, False, "it has not failed, or was published since")
+    return Choice(partition, True, f"failed in {failure.run}: {failure.outcome.reason}")
