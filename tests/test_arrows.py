@@ -228,6 +228,7 @@ ARROWS: dict[str, set[str]] = {
         "errors",
         "runtime.__init__",
         "runtime.attempt",
+        "runtime.lake_lookup",
         "runtime.ledger",
         "runtime.maps",
         "runtime.runs",

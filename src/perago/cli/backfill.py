@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -32,7 +32,6 @@ from perago.cli.options import (
 )
 from perago.cli.server_choice import Asks, ServerChoice, choose_servers
 from perago.declare.task import TaskDefinition
-from perago.declare.workspace import WorkspaceSpec
 from perago.errors import RuntimeConfigError
 from perago.settings import Settings
 from perago.spark_defaults import chosen_master
@@ -40,7 +39,7 @@ from perago.spark_defaults import chosen_master
 if TYPE_CHECKING:
     from perago.lake.base import Lake
     from perago.runtime.backfill.partitions import Partition
-    from perago.runtime.backfill.record import Backfill
+    from perago.runtime.backfill.record import Backfill, Flags
     from perago.runtime.backfill.selection import Choice
     from perago.runtime.maps.map_run import MapRequest
     from perago.runtime.maps.run_file import MapRunFile
@@ -91,38 +90,13 @@ Resume = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show which rows would run, but run nothing.")]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the command line asks for."""
-
-    over: Sequence[str]
-    params: Sequence[str]
-    jobs: int | None
-    only: Literal["missing", "failed", "all"]
-    order: Literal["asc", "desc"]
-    full: bool
-    force: bool
-    retries: int | None
-    dry_run: bool
-
-    def refuse_with_resume(self) -> None:
-        """Exit if there is an option that a resumed backfill already has in its record."""
-        given = {
-            "--over": self.over,
-            "--param": self.params,
-            "-j": self.jobs,
-            "--only": self.only != "missing",
-            "--order": self.order != "asc",
-            "--full": self.full,
-            "--force": self.force,
-            "--retries": self.retries is not None,
-            "--dry-run": self.dry_run,
-        }
-        names = [name for name, value in given.items() if value]
-        if names:
-            raise typer.BadParameter(
-                f"--resume takes the rows and flags from the backfill's record: leave out {', '.join(names)}"
-            )
+def _refuse_with_resume(given: Mapping[str, object]) -> None:
+    """Exit if there is an option that a resumed backfill already has in its record."""
+    names = [name for name, value in given.items() if value]
+    if names:
+        raise typer.BadParameter(
+            f"--resume takes the rows and flags from the backfill's record: leave out {', '.join(names)}"
+        )
 
 
 def backfill(
@@ -149,14 +123,18 @@ def backfill(
     as_json: AsJson = False,
 ) -> None:
     """Run one task over many of its partitions, each as its own publication on one branch, on Spark."""
-    asked = Asked(over, param, jobs, only, order, full, force, retries, dry_run)
+    from perago.runtime.backfill.record import Flags
+
+    flags = Flags(tuple(over), jobs, only, order, full, force, retries)
     if resume:
-        asked.refuse_with_resume()
+        default = asdict(Flags())
+        changed = {f"--{name}": value != default[name] for name, value in asdict(flags).items()}
+        _refuse_with_resume({**changed, "--param": param, "--dry-run": dry_run})
     elif name is not None:
         raise typer.BadParameter(f"add --resume to resume {name}")
     files = spark_files(py_files, archives, jars)
     module, task = task_of(target)
-    spec = _check_task(task, jobs)
+    _check_task(task, jobs)
     asks: Asks = "never" if dry_run else "before it writes"
     choice = choose_servers(root, remote, asks=asks, yes=yes, lake_only=True)
     choice = replace(choice, settings=replace(choice.settings, spark_files=files))
@@ -168,22 +146,21 @@ def backfill(
     )
     session = replace(session, options=(*choice.options(root), *words))
     from perago.assembly import check_pyspark
-    from perago.runtime.backfill.partitions import partitions_of, refuse_overlaps
+    from perago.runtime.backfill.partitions import partitions_of
     from perago.runtime.worker.plan import check_tasks
 
     check_tasks(choice.settings, [task])
     if not dry_run:
         check_pyspark("perago backfill")
     partitions = [] if resume else partitions_of(task, over, param)
-    refuse_overlaps(spec, partitions)
     with choice.open_lake() as lake:
         if resume:
             session.resume(lake, name)
         else:
-            session.start(lake, asked, partitions)
+            session.start(lake, flags, partitions, dry_run=dry_run)
 
 
-def _check_task(task: TaskDefinition, jobs: int | None) -> WorkspaceSpec:
+def _check_task(task: TaskDefinition, jobs: int | None) -> None:
     from perago.runtime.backfill.partitions import check_task
     from perago.runtime.maps import parse
 
@@ -194,7 +171,6 @@ def _check_task(task: TaskDefinition, jobs: int | None) -> WorkspaceSpec:
             f"task {task.name!r} refuses to publish on top of others' commits, so its rows run one after another: leave "
             'out -j, or declare WorkspaceSpec(on_advanced="rebase", on_abandoned="supersede")'
         )
-    return spec
 
 
 def _spark_words(
@@ -215,45 +191,23 @@ class Session:
     command: Sequence[str]
     options: Sequence[str] = ()
 
-    def start(self, lake: Lake, asked: Asked, partitions: Sequence[Partition]) -> None:
+    def start(
+        self, lake: Lake, flags: Flags, partitions: Sequence[Partition], *, dry_run: bool = False
+    ) -> None:
         """Start a backfill of those of the partitions that are asked for."""
-        from perago.runtime.backfill.record import Backfill, paths_of, rows_of
-        from perago.runtime.backfill.selection import choose
-        from perago.runtime.lake_lookup import check_no_internal_name, suggesting_existing_names
-        from perago.runtime.ledger import Ledger
+        from perago.runtime.backfill.selection import begin
 
-        repository, branch = self.at
-        check_no_internal_name(branch)
-        with suggesting_existing_names(lake, repository, branch):
-            ref = lake.head(repository, branch).id
         task = self.what[1]
-        ledger = Ledger(lake, repository, ref)
-        ordered = partitions if asked.order == "asc" else partitions[::-1]
-        choices = choose(lake, task, ledger, branch, ordered, asked.only)
-        rows = rows_of([one.partition for one in choices if one.runs])
-        if asked.dry_run:
+        choices, begun = begin(lake, task, self.at, partitions, flags)
+        if dry_run:
             _show_plan(task, choices, as_json=self.shown.quiet)
             return
-        if not rows:
-            _say_nothing_to_do(choices, asked.only, as_json=self.shown.quiet)
+        if not begun.rows:
+            _say_nothing_to_do(choices, flags.only, as_json=self.shown.quiet)
             return
         if not self.shown.quiet:
             _note_choices(choices)
-        self.choice.agree(f"Run {task.name} on {len(rows)} partitions of {repository}@{branch} there?")
-        begun = Backfill(
-            repository,
-            branch,
-            ref,
-            paths_of(task),
-            rows,
-            asked.jobs,
-            asked.only,
-            asked.order,
-            asked.full,
-            asked.force,
-            asked.retries,
-            tuple(asked.over),
-        )
+        self.choice.agree(f"Run {task.name} on {len(begun.rows)} partitions of {'@'.join(self.at)} there?")
         request = self._request(begun)
         self._run(lake, begun, request, request.fresh(self._address(lake), time.time()), resume=False)
 
@@ -275,7 +229,7 @@ class Session:
         from perago.runtime.maps.run_file import locked_run_file
         from perago.runtime.runs.map_runs import recorded
 
-        settings = self._on_spark(begun.jobs)
+        settings = self._on_spark(begun.flags.jobs)
         check_map(request.where)
         outcomes = outcomes_file(settings.root, run_file.run).absolute()
         outcomes.parent.mkdir(parents=True, exist_ok=True)
@@ -304,7 +258,7 @@ class Session:
         from perago.runtime.runs.record import map_log
         from perago.spark.config import runs_here
 
-        settings = self._on_spark(begun.jobs)
+        settings = self._on_spark(begun.flags.jobs)
         where = replace(self.choice, settings=settings).backend(conductor=False)
         log = partial(map_log, settings.root) if runs_here(settings.spark_master) else None
         module, task = self.what
@@ -314,12 +268,12 @@ class Session:
             task,
             begun.table(),
             where,
-            begun.retries,
+            begun.flags.retries,
             max_result_bytes(),
             log,
             backfill=begun.to_json(),
-            full=begun.full,
-            force=begun.force,
+            full=begun.flags.full,
+            force=begun.flags.force,
         )
 
     def _on_spark(self, jobs: int | None) -> Settings:
@@ -340,7 +294,7 @@ class Session:
         return MapRun(
             run_file.run,
             run_file.task,
-            " ".join(begun.over),
+            " ".join(begun.flags.over),
             str(outcomes),
             run_file.rows,
             run_file.started / 1000,

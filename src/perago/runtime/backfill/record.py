@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -46,6 +46,19 @@ class BackfillRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Flags:
+    """The flags of a backfill, as the command line gives them."""
+
+    over: Sequence[str] = ()
+    jobs: int | None = None
+    only: Only = "missing"
+    order: Order = "asc"
+    full: bool = False
+    force: bool = False
+    retries: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Backfill:
     """All that is fixed when a backfill begins."""
 
@@ -57,19 +70,13 @@ class Backfill:
     """What the task declared about its paths, so that a resumed backfill works on the same ones."""
     rows: Sequence[BackfillRow]
     """The rows in the order in which they run."""
-    jobs: int | None = None
-    only: Only = "missing"
-    order: Order = "asc"
-    full: bool = False
-    force: bool = False
-    retries: int | None = None
-    over: Sequence[str] = ()
-    """The values of `--over`, for people."""
+    flags: Flags = field(default_factory=Flags)
 
     @classmethod
     def of_json(cls, values: Mapping[str, Any]) -> Backfill:
         """Return a backfill from a run file.  Raises a `TypeError` or `KeyError` if it is something else."""
-        return cls(**{**values, "rows": [BackfillRow(**one) for one in values["rows"]]})
+        rows = [BackfillRow(**one) for one in values["rows"]]
+        return cls(**{**values, "rows": rows, "flags": Flags(**values["flags"])})
 
     def to_json(self) -> dict[str, Any]:
         """Return the backfill as JSON values."""
@@ -83,7 +90,7 @@ class Backfill:
     @property
     def sequential(self) -> bool:
         """True if a row begins only after the one before it has ended."""
-        return self.jobs == 1 or not self.rebases
+        return self.flags.jobs == 1 or not self.rebases
 
     def table(self) -> list[Row]:
         """Return the rows of the map.  Those that do not rebase start from the branch's head, one after another."""

@@ -18,8 +18,9 @@ from perago.errors import LakeNotFound, RuntimeConfigError
 from perago.lake.base import Lake
 from perago.protocol.ledger import EntryKey
 from perago.protocol.names import SHORT
-from perago.runtime.backfill.partitions import Partition, partition_of
-from perago.runtime.backfill.record import Only, earlier_backfills
+from perago.runtime.backfill.partitions import Partition, check_task, partition_of, refuse_overlaps
+from perago.runtime.backfill.record import Backfill, Flags, Only, earlier_backfills, paths_of, rows_of
+from perago.runtime.lake_lookup import check_no_internal_name, suggesting_existing_names
 from perago.runtime.ledger import Ledger, LedgerState, describe_state
 from perago.runtime.maps.rows import RowOutcome
 
@@ -40,6 +41,25 @@ class Failure:
     partition: Partition
     outcome: RowOutcome
     run: str
+
+
+def begin(
+    lake: Lake, task: TaskDefinition, at: tuple[str, str], partitions: Sequence[Partition], flags: Flags
+) -> tuple[list[Choice], Backfill]:
+    """Resolve the branch once, and decide which of the partitions a new backfill runs.
+
+    `at` is the repository and the branch.  Raises `RuntimeConfigError` if the rows cannot run beside each other.
+    """
+    spec = check_task(task, "perago backfill")
+    refuse_overlaps(spec, partitions)
+    repository, branch = at
+    check_no_internal_name(branch)
+    with suggesting_existing_names(lake, repository, branch):
+        ref = lake.head(repository, branch).id
+    ordered = partitions if flags.order == "asc" else partitions[::-1]
+    choices = choose(lake, task, Ledger(lake, repository, ref), branch, ordered, flags.only)
+    rows = rows_of([one.partition for one in choices if one.runs])
+    return choices, Backfill(repository, branch, ref, paths_of(task), rows, flags)
 
 
 def choose(

@@ -79,7 +79,7 @@ class RowClaims:
             last.slot + 1,
             self.execution_id(),
             self.plan.session,
-            self._moved(row) or last.ref or self._start(row),
+            self._restart(row, last.ref),
             attempts=last.attempts + 1,
             tries=last.tries if same else 1,
             deaths=deaths,
@@ -136,8 +136,21 @@ class RowClaims:
         the new head, unless one of the commits in between is the row's own.
         """
         before = self._moved(row) or last.claim.ref
-        if row.ref or not (last.refused or not before):
+        if row.ref or not (last.refused or not before or not self.plan.stays_at_input):
             return before
+        return self._past_others(row, before)
+
+    def _restart(self, row: Row, before: str) -> str:
+        """Return the input commit for a row whose last execution has died."""
+        if moved := self._moved(row):
+            return moved
+        if row.ref or self.plan.stays_at_input:
+            return before or self._start(row)
+        # The rows of this backfill run one after another: others have published since.
+        return self._past_others(row, before)
+
+    def _past_others(self, row: Row, before: str) -> str:
+        """Return the branch's head, or `before` if one of the commits in between is the row's own."""
         try:
             head = self._start(row)
             if not before or not head:
