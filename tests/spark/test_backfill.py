@@ -97,7 +97,12 @@ def test_what_cannot_work_is_refused_before_anything_starts(shell: Shell, lake: 
     refusals = {
         ("backfill", IN_ORDER, "songs", *two, "-j", "2"): 'declare WorkspaceSpec(on_advanced="rebase"',
         ("backfill", CLEAN, "songs"): "say which partitions, such as --over day=",
-        ("backfill", CLEAN, "song", *two): "there is no repository 'song'; there are: songs; did you mean 'songs'?",
+        (
+            "backfill",
+            CLEAN,
+            "song",
+            *two,
+        ): "there is no repository 'song'; there are: songs; did you mean 'songs'?",
         ("backfill", CLEAN, "songs@mian", *two): "no branch, tag or commit 'mian'",
         ("backfill", CLEAN, "songs@perago-x", *two): "is one of Perago's own branches",
         (

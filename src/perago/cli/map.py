@@ -121,7 +121,7 @@ def map_(
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a session prints while it runs."""
+    """The amount of text that a session prints while it runs."""
 
     quiet: bool
     verbose: bool

@@ -1,4 +1,4 @@
-"""What `--over` and `--param` mean: the rows they give, and the command lines that are refused before anything runs."""
+"""The rows that `--over` and `--param` give, and the command lines that are refused before anything runs."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class BackfillWorld:
     ran: list[str] = field(default_factory=list)
     """The days whose rows began, in order."""
     dies: Callable[[Row, str], bool] = lambda _row, _step: False
-    """Whether the executor dies when a row begins a step."""
+    """Returns True if the executor dies when a row begins this step."""
     killed_after: int | None = None
     """The number of outcomes after which the driver is killed."""
     threads: int = 1

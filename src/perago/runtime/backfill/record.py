@@ -11,7 +11,7 @@ failed; on the machine of its command they are also in the run file:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -22,7 +22,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import LakeNotFound, RuntimeConfigError
 from perago.lake.base import Lake
 from perago.protocol.suggestions import did_you_mean, listed
-from perago.runtime.backfill.partitions import Partition
+from perago.runtime.backfill.partitions import Partition, partition_of
 from perago.runtime.maps.record import HEADER, REPOSITORY, MapRecord
 from perago.runtime.maps.rows import Row, RowOutcome
 from perago.runtime.maps.run_file import MapRunFile, read_run_file
@@ -142,10 +142,15 @@ class EarlierBackfill:
     backfill: Backfill
     record: MapRecord
 
-    def outcomes(self) -> dict[int, RowOutcome]:
-        """Return the outcomes of the rows that have ended, by row number."""
-        rows = len(self.backfill.rows)
-        return {one.row: one for one in self.record.outcomes() if 0 < one.row <= rows}
+    def partitions(self, task: TaskDefinition) -> Iterator[tuple[int, Partition]]:
+        """Yield the number and the partition of each row whose params the task still takes."""
+        for number, row in enumerate(self.backfill.rows, start=1):
+            with suppress(RuntimeConfigError):
+                yield number, partition_of(task, row.params)
+
+    def outcomes(self, rows: Container[int]) -> Iterator[RowOutcome]:
+        """Yield the outcomes of those among these rows that have ended."""
+        return self.record.outcomes(rows)
 
 
 def earlier_backfills(lake: Lake, task: str, repository: str, branch: str) -> Iterator[EarlierBackfill]:

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from perago.declare.task import TaskDefinition
-from perago.errors import LakeNotFound, RuntimeConfigError
+from perago.errors import LakeNotFound
 from perago.lake.base import Lake
 from perago.protocol.ledger import EntryKey
 from perago.protocol.names import SHORT
-from perago.runtime.backfill.partitions import Partition, check_task, partition_of, refuse_overlaps
+from perago.runtime.backfill.partitions import Partition, check_task, refuse_overlaps
 from perago.runtime.backfill.record import Backfill, Flags, Only, earlier_backfills, paths_of, rows_of
 from perago.runtime.lake_lookup import check_no_internal_name, suggesting_existing_names
 from perago.runtime.ledger import Ledger, LedgerState, describe_state
@@ -27,7 +27,7 @@ from perago.runtime.maps.rows import RowOutcome
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Whether a partition runs, and why; an ordinary reason to run is left empty."""
+    """The decision about one partition.  An ordinary reason to run is left empty."""
 
     partition: Partition
     runs: bool
@@ -82,15 +82,13 @@ def failures(lake: Lake, task: TaskDefinition, ledger: Ledger, branch: str) -> M
     ended: dict[EntryKey, Failure | None] = {}
     for earlier in earlier_backfills(lake, task.name, ledger.repository, branch):
         before = Ledger(lake, ledger.repository, earlier.backfill.ref)
-        for number, outcome in earlier.outcomes().items():
-            try:
-                partition = partition_of(task, earlier.backfill.rows[number - 1].params)
-            except RuntimeConfigError:
-                continue  # the task no longer takes these params
+        # Of a partition that a newer backfill has run, older outcomes are not read.
+        rows = {number: one for number, one in earlier.partitions(task) if one.work.key not in ended}
+        for outcome in earlier.outcomes(rows) if rows else ():
+            partition = rows[outcome.row]
             key = partition.work.key
-            if key not in ended:
-                over = outcome.done or _published_since(ledger, before, key)
-                ended[key] = None if over else Failure(partition, outcome, earlier.run)
+            over = outcome.done or _published_since(ledger, before, key)
+            ended[key] = None if over else Failure(partition, outcome, earlier.run)
     return {key: one for key, one in ended.items() if one is not None}
 
 

@@ -88,7 +88,7 @@ class MapRun:
 
     @property
     def kind(self) -> Literal["map", "backfill"]:
-        """Whether the rows come from a table, or are the partitions of a backfill."""
+        """The kind of run: a map, whose rows come from a table, or a backfill."""
         return "backfill" if self.workspace else "map"
 
     @property
@@ -98,7 +98,7 @@ class MapRun:
 
     @property
     def title(self) -> str:
-        """What the run is about, in a few words."""
+        """The run's kind, task and rows, as text."""
         on = f" on {self.workspace}" if self.workspace else ""
         return f"{self.kind} of task {self.task}{on} over {self.table}"
 
