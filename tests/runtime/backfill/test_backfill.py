@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from perago.protocol.metadata import KEY, WRITES
+from perago.runtime.maps.record import RowClaim
+from perago.runtime.maps.row_runner import MapRows, attempt_of
 from perago.runtime.maps.rows import Row, partition_text
 from tests.support.worlds.backfill_world import (
     BackfillWorld,
     Day,
+    Died,
     Killed,
     Lines,
     clean,
@@ -154,6 +157,52 @@ class TestOneAfterAnother:
 
         world.task = daily_task(on_abandoned="replace", on_advanced="refuse")
         assert world.drive(world.resumed(run_file)).row_counts().done == 3
+
+
+class TestADeadExecutor:
+    """Its row runs again, after others have moved the branch."""
+
+    @pytest.mark.parametrize("policy", ["supersede", "reuse"])
+    @pytest.mark.parametrize("step", ["revoke", "download", "body", "stage", "claim", "publish", "hand over"])
+    def test_leaves_a_row_that_ends_with_one_result(
+        self, world: BackfillWorld, policy: str, step: str
+    ) -> None:
+        world.task = daily_task(on_abandoned=policy)
+        days = world.days(2)
+        died: list[str] = []
+
+        def dies(row: Row, begun: str) -> bool:
+            if row.number == 1 and begun == step and not died:
+                died.append(begun)
+                world.commit({"other.txt": "others go on"})
+                return True
+            return False
+
+        world.dies = dies
+        session = world.run(over(1, 2))
+
+        assert (session.row_counts().done, died) == (2, [step])
+        assert world.files() == {f"clean/day={day}/part.csv": f"cleaned: lines of {day}" for day in days}
+        assert set(statuses(world).values()) == {"published"}
+        # What the dead execution has published stays, and its row adds nothing to it.
+        assert set(writes_of(world).values()) == {1}
+
+    def test_is_known_to_the_sweep_by_the_record(self, world: BackfillWorld) -> None:
+        world.days(1)
+        _, session = world.start(over(1, 1))
+        [row] = session.left()
+        world.dies = lambda _row, step: step == "body"
+        with pytest.raises(Died):
+            world.runner(session.plan, row).run(row)
+        claim = session.record.last(1)
+        assert isinstance(claim, RowClaim)
+        attempt = attempt_of(session.plan.run, session.plan.started, "clean_day", claim)
+        during = MapRows(world.lake).current(attempt).status
+
+        world.dies = lambda _row, _step: False
+        world.drive(session)
+
+        assert (during, MapRows(world.lake).current(attempt).status) == ("IN_PROGRESS", "CANCELED")
 
 
 class TestManyRows:
