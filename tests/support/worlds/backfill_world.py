@@ -21,6 +21,7 @@ from perago import TaskFailed, WorkspaceSpec, task
 from perago.declare.controls import RetryPolicy, TaskControls
 from perago.declare.task import TaskDefinition
 from perago.lake.base import Commit, Lake
+from perago.runtime.backfill.atomic import AtomicBackfill, drive_atomic
 from perago.runtime.backfill.partitions import Partition, partitions_of
 from perago.runtime.backfill.record import Backfill, Flags
 from perago.runtime.backfill.selection import Choice, begin
@@ -153,7 +154,11 @@ class BackfillWorld:
         """Run the rows that are left."""
         backfill = Backfill.of_json(MapRunFile(**self._header(session)).backfill or {})
         drive = session.drive_in_order if backfill.sequential else session.drive
-        drive(self, session.left(), lambda _outcome: None)
+        if backfill.flags.atomic:
+            atomic = AtomicBackfill(backfill, self.task, self.lake, session.plan, self.folder / "driver")
+            drive_atomic(session, atomic, lambda rows: drive(self, rows, lambda _outcome: None))
+        else:
+            drive(self, session.left(), lambda _outcome: None)
         return session
 
     def run(self, *over: str, **flags: Any) -> Map:

@@ -110,6 +110,12 @@ def partition_of(task: TaskDefinition, sent: Mapping[str, Any]) -> Partition:
     return Partition(sent, names, work_of(task, plain, view), view)
 
 
+def spec_of(task: TaskDefinition, params: Mapping[str, Any]) -> WorkspaceSpec:
+    """Return the spec of the attempt that gets these params."""
+    assert task.workspace is not None  # noqa: S101 - checked by `check_task`
+    return task.workspace.filled(task.parse_params(json.dumps(params)))
+
+
 def _shown(sent: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in sent.items())
 

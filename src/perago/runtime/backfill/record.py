@@ -56,6 +56,7 @@ class Flags:
     full: bool = False
     force: bool = False
     retries: int | None = None
+    atomic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +94,16 @@ class Backfill:
         return self.flags.jobs == 1 or not self.rebases
 
     def table(self) -> list[Row]:
-        """Return the rows of the map.  Those that do not rebase start from the branch's head, one after another."""
+        """Return the rows of the map.  Those that do not rebase start from the branch's head, one after another.
+
+        A backfill that is one transaction has one more, which publishes it.
+        """
         ref = self.ref if self.rebases else ""
-        return [
+        rows = [
             Row(number, self.repository, self.branch, ref, row.params, partition=row.partition)
             for number, row in enumerate(self.rows, start=1)
         ]
+        return [*rows, Row(len(rows) + 1, self.repository, self.branch)] if self.flags.atomic else rows
 
 
 def rows_of(partitions: Sequence[Partition]) -> list[BackfillRow]:
@@ -149,8 +154,15 @@ class EarlierBackfill:
                 yield number, partition_of(task, row.params)
 
     def outcomes(self, rows: Container[int]) -> Iterator[RowOutcome]:
-        """Yield the outcomes of those among these rows that have ended."""
-        return self.record.outcomes(rows)
+        """Yield the outcomes of those among these rows that have ended.
+
+        Rows that are done, but whose backfill has not published them yet, have none.
+        """
+        last = len(self.backfill.rows) + 1
+        unpublished = self.backfill.flags.atomic and not any(
+            one.done for one in self.record.outcomes((last,))
+        )
+        return (one for one in self.record.outcomes(rows) if not (unpublished and one.done))
 
 
 def earlier_backfills(lake: Lake, task: str, repository: str, branch: str) -> Iterator[EarlierBackfill]:

@@ -65,7 +65,8 @@ class Map:
 
     def read_record(self) -> None:
         """Load the outcomes that earlier sessions recorded."""
-        self.known = {one.row: one for one in self.record.outcomes()}
+        numbers = {row.number for row in self.rows}
+        self.known = {one.row: one for one in self.record.outcomes(numbers)}
 
     def left(self, limit: int | None = None) -> list[Row]:
         """Return the rows that are not COMPLETED, in order, up to `limit` of them."""

@@ -97,7 +97,8 @@ def outcome_of(row: Row, claim: RowClaim, outcome: Outcome, result: ExecutionRes
         saved=result.moved.saved,
         changed=result.seen.changed,
         deleted=result.seen.deleted,
-        result=output.get("result"),
+        # A run that was opened is known by its workspaces.
+        result=output if "origin" in output else output.get("result"),
         partition=row.partition,
     )
 

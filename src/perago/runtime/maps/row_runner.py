@@ -44,7 +44,7 @@ from perago.protocol.outcome import Outcome, WrongInput, classify, describe, pre
 from perago.protocol.paths import in_actions
 from perago.runtime.attempt.context import AttemptContext, ask_until_answered
 from perago.runtime.attempt.delivery import deliver, give_up_on
-from perago.runtime.attempt.transaction import Transaction
+from perago.runtime.attempt.run_steps import new_transaction
 from perago.runtime.execution_result import ExecutionResult, pending_result_of
 from perago.runtime.maps.plan import MapPlan, outcome_of
 from perago.runtime.maps.record import Ended, MapRecord, RowClaim
@@ -87,6 +87,8 @@ class RowOrchestrator:
     row: Row
     claim: RowClaim
     result: ExecutionResult | None = None
+    steps: Callable[[str], WorkflowState] | None = None
+    """Returns the run that the row publishes, if it is the last row of a backfill that is one transaction."""
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """Return the attempt's state: in progress as long as its claim is the row's last slot."""
@@ -103,7 +105,10 @@ class RowOrchestrator:
         )
 
     def workflow(self, workflow_id: str) -> WorkflowState:
-        """Raise `OrchestratorNotFound`, because a map runs no workflow."""
+        """Return the run that the row publishes.  Raises `OrchestratorNotFound` for any other row."""
+        if self.steps is not None and workflow_id == self.record.run:
+            with _translating_lake_errors(self.record.run):
+                return self.steps(workflow_id)
         raise OrchestratorNotFound(f"a map runs no workflow {workflow_id}")
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
@@ -175,6 +180,8 @@ class RowRunner:
     execution_id: Callable[[], str] = new_execution_id
     sleep: Callable[[float], None] = time.sleep
     observe: Callable[[str], None] = lambda _step: None
+    workflow: Callable[[str], WorkflowState] | None = None
+    """Returns the run that a row publishes, if its task is the built-in one that does that."""
     _mask: Masker = field(init=False)
     _claims: RowClaims = field(init=False)
 
@@ -219,7 +226,7 @@ class RowRunner:
 
         Returns None if no result was recorded, for example because another execution has claimed the row.
         """
-        owner = RowOrchestrator(self._claims.record, row, claim)
+        owner = RowOrchestrator(self._claims.record, row, claim, steps=self.workflow)
         attempt = attempt_of(self.plan.run, self.plan.started, self.task.name, claim)
         if (early := self._early_failure(row, claim)) is not None:
             accepted = owner.complete(attempt, early, worker_id=claim.execution)
@@ -239,7 +246,7 @@ class RowRunner:
 
         with attempt_logs(attempt, claim.execution, everywhere=True):
             context = self._context(owner, attempt.reference_task_name)
-            Transaction(self.task, assignment, claim.execution, context).run(hand_over)
+            new_transaction(self.task, assignment, claim.execution, context).run(hand_over)
         return recorded[0] if recorded else None
 
     def _sees_the_same(self, row: Row, ref: str) -> bool:
