@@ -87,8 +87,27 @@ def test_sixty_partitions_with_failures_and_dead_executors_and_resuming_does_exa
         0,
         "nothing to run: every partition is published (60 left out); --only all runs them again\n",
     )
+    _publish_two_days_as_one_commit(shell, lake)
     over = shell.run_here("backfill", CLEAN, "songs", "--resume")
     assert (over.code, "there is no unfinished backfill" in over.err) == (1, True)
+
+
+def _publish_two_days_as_one_commit(shell: Shell, lake: LocalLake) -> None:
+    late = {f"raw/day={day}/late.csv": "late" for day in DAYS[:2]}
+    put_objects(lake, "songs", "main", late, folder=shell.folder)
+    lake.commit("songs", "main", "by hand", {})
+    before = lake.head("songs", "main").id
+    listed = json.loads(shell.run_here("partitions", CLEAN, "songs", "--json").out)
+    assert [one["partition"]["day"] for one in listed if one["status"] == "stale"] == DAYS[:2]
+
+    two = ("--over", f"day={DAYS[0]}..{DAYS[1]}", "--only", "all")
+    done = shell.run("backfill", CLEAN, "songs", *two, "--atomic", "-j", "1")
+
+    assert done.code == 0, done.err
+    assert "3 of 3 rows are done" in done.out
+    assert lake.head("songs", "main").first_parent == before
+    assert "60 partitions: 60 published" in shell.run_here("partitions", CLEAN, "songs").err
+    assert lake.branches("songs", "perago-") == []
 
 
 def test_what_cannot_work_is_refused_before_anything_starts(shell: Shell, lake: LocalLake) -> None:

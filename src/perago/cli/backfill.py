@@ -13,12 +13,13 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from perago.cli import output
-from perago.cli.map import Retries, Shown, Target, Verbose, lake_address, print_summary, run_rows, task_of
+from perago.cli.map import Retries, RowsOnSpark, Shown, Target, Verbose, lake_address, print_summary, task_of
 from perago.cli.options import (
     Archives,
     AsJson,
@@ -87,6 +88,9 @@ Force = Annotated[bool, typer.Option("--force", help="Run bodies though nothing 
 Resume = Annotated[
     bool, typer.Option("--resume", help="Resume a backfill, with the rows and flags that it began with.")
 ]
+Atomic = Annotated[
+    bool, typer.Option("--atomic", help="Publish all rows as one commit, once all of them are done.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show which rows would run, but run nothing.")]
 
 
@@ -113,6 +117,7 @@ def backfill(
     full: Full = False,
     force: Force = False,
     retries: Retries = None,
+    atomic: Atomic = False,
     root: Root = None,
     remote: Remote = None,
     yes: Yes = False,
@@ -125,7 +130,7 @@ def backfill(
     """Run one task over many of its partitions, each as its own publication on one branch, on Spark."""
     from perago.runtime.backfill.record import Flags
 
-    flags = Flags(tuple(over), jobs, only, order, full, force, retries)
+    flags = Flags(tuple(over), jobs, only, order, full, force, retries, atomic)
     if resume:
         default = asdict(Flags())
         changed = {f"--{name}": value != default[name] for name, value in asdict(flags).items()}
@@ -195,6 +200,7 @@ class Session:
         self, lake: Lake, flags: Flags, partitions: Sequence[Partition], *, dry_run: bool = False
     ) -> None:
         """Start a backfill of those of the partitions that are asked for."""
+        from perago.runtime.backfill.atomic import check_count
         from perago.runtime.backfill.selection import begin
 
         task = self.what[1]
@@ -205,6 +211,8 @@ class Session:
         if not begun.rows:
             _say_nothing_to_do(choices, flags.only, as_json=self.shown.quiet)
             return
+        if flags.atomic:
+            check_count(begun)
         if not self.shown.quiet:
             _note_choices(choices)
         self.choice.agree(f"Run {task.name} on {len(begun.rows)} partitions of {'@'.join(self.at)} there?")
@@ -225,6 +233,7 @@ class Session:
         self, lake: Lake, begun: Backfill, request: MapRequest, run_file: MapRunFile, *, resume: bool
     ) -> None:
         from perago.assembly import check_map
+        from perago.runtime.backfill.atomic import AtomicBackfill, drive_atomic
         from perago.runtime.backfill.record import outcomes_file
         from perago.runtime.maps.run_file import locked_run_file
         from perago.runtime.runs.map_runs import recorded
@@ -239,18 +248,17 @@ class Session:
             recorder = opened.enter_context(recorded(settings.root, run))
             mapped = request.begin(lake, run_file)
             left = mapped.left()
-            seconds = run_rows(
-                mapped,
-                left,
-                self.what[1],
-                recorder,
-                outcomes,
-                self.shown,
-                settings,
-                in_order=begun.sequential,
-            )
+            with RowsOnSpark(mapped, self.what[1], recorder, outcomes, self.shown, settings) as rows:
+                if begun.flags.atomic:
+                    workdirs = Path(opened.enter_context(TemporaryDirectory(prefix="perago-backfill-")))
+                    atomic = AtomicBackfill(begun, self.what[1], lake, mapped.plan, workdirs)
+                    drive_atomic(
+                        mapped, atomic, partial(rows.run, in_order=begun.sequential), rows.on_outcome
+                    )
+                else:
+                    rows.run(left, in_order=begun.sequential)
         follow = shlex.join(run.command)
-        print_summary(mapped, left, outcomes, follow, seconds=seconds if self.shown.quiet else None)
+        print_summary(mapped, left, outcomes, follow, seconds=rows.seconds if self.shown.quiet else None)
 
     def _request(self, begun: Backfill) -> MapRequest:
         from perago.assembly import executor_targets, max_result_bytes

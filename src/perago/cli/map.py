@@ -114,9 +114,11 @@ def map_(
             )
             mapped = request.begin(lake, run_file)
             left = mapped.left(limit)
-            seconds = run_rows(mapped, left, task, recorder, outcomes, Shown(as_json, verbose), settings)
+            shown = Shown(as_json, verbose)
+            with RowsOnSpark(mapped, task, recorder, outcomes, shown, settings) as on_spark:
+                on_spark.run(left)
     follow = shlex.join(_resume_words())
-    print_summary(mapped, left, outcomes, follow, seconds=seconds if as_json else None)
+    print_summary(mapped, left, outcomes, follow, seconds=on_spark.seconds if as_json else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,45 +129,57 @@ class Shown:
     verbose: bool
 
 
-def run_rows(
-    mapped: Map,
-    rows: Sequence[Row],
-    task: TaskDefinition,
-    recorder: MapRecorder,
-    outcomes: Path,
-    shown: Shown,
-    settings: Settings,
-    *,
-    in_order: bool = False,
-) -> float:
-    """Run these rows on Spark, show their progress, and write the table of outcomes.  Returns how long it took.
+class RowsOnSpark:
+    """Runs rows on Spark, shows their progress, and writes the table of outcomes when the block ends."""
 
-    With `in_order`, a row begins only after the one before it has ended.
-    """
-    from perago.assembly import open_engine
-    from perago.runtime.maps.plan import write_outcomes
+    def __init__(
+        self,
+        mapped: Map,
+        task: TaskDefinition,
+        recorder: MapRecorder,
+        outcomes: Path,
+        shown: Shown,
+        settings: Settings,
+    ) -> None:
+        self._mapped, self._task, self._recorder = mapped, task, recorder
+        self._outcomes, self._verbose, self._settings = outcomes, shown.verbose, settings
+        self._view = MapView(len(mapped.left()), quiet=shown.quiet, verbose=shown.verbose)
 
-    view = MapView(len(rows), quiet=shown.quiet, verbose=shown.verbose)
+    @property
+    def seconds(self) -> float:
+        """The duration of the rows, once they have ended."""
+        return self._view.seconds
 
-    def on_outcome(outcome: RowOutcome) -> None:
-        view.on_outcome(outcome)
-        recorder.update(partial(progress_of, mapped))
+    def __enter__(self) -> RowsOnSpark:
+        return self
 
-    try:
-        if rows:
-            engine = open_engine(settings, task)
-            with folding_jvm(mapped.plan.log, verbose=shown.verbose):
-                engine.check(mapped.plan)
-            drive = mapped.drive_in_order if in_order else mapped.drive
-            with view:
-                drive(engine, rows, on_outcome)
-    except KeyboardInterrupt:
-        output.note("stopped")
-    finally:
-        recorder.save(progress_of(mapped))
-        if mapped.known:
-            write_outcomes(outcomes, mapped.known.values())
-    return view.seconds
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        from perago.runtime.maps.plan import write_outcomes
+
+        if stopped := kind is KeyboardInterrupt:
+            output.note("stopped")
+        self._recorder.save(progress_of(self._mapped))
+        if self._mapped.known:
+            write_outcomes(self._outcomes, self._mapped.known.values())
+        return stopped
+
+    def run(self, rows: Sequence[Row], *, in_order: bool = False) -> None:
+        """Run these rows.  With `in_order`, a row begins only after the one before it has ended."""
+        from perago.assembly import open_engine
+
+        if not rows:
+            return
+        engine = open_engine(self._settings, self._task)
+        with folding_jvm(self._mapped.plan.log, verbose=self._verbose):
+            engine.check(self._mapped.plan)
+        drive = self._mapped.drive_in_order if in_order else self._mapped.drive
+        with self._view:
+            drive(engine, rows, self.on_outcome)
+
+    def on_outcome(self, outcome: RowOutcome) -> None:
+        """Show and record that a row has ended."""
+        self._view.on_outcome(outcome)
+        self._recorder.update(partial(progress_of, self._mapped))
 
 
 def task_of(target: str) -> tuple[str, TaskDefinition]:

@@ -155,8 +155,10 @@ class BackfillWorld:
         backfill = Backfill.of_json(MapRunFile(**self._header(session)).backfill or {})
         drive = session.drive_in_order if backfill.sequential else session.drive
         if backfill.flags.atomic:
-            atomic = AtomicBackfill(backfill, self.task, self.lake, session.plan, self.folder / "driver")
-            drive_atomic(session, atomic, lambda rows: drive(self, rows, lambda _outcome: None))
+            where = session.plan, self.folder / "driver"
+            atomic = AtomicBackfill(backfill, self.task, self.lake, *where, sleep=lambda _seconds: None)
+            rest = (lambda rows: drive(self, rows, lambda _outcome: None)), (lambda _outcome: None)
+            drive_atomic(session, atomic, *rest)
         else:
             drive(self, session.left(), lambda _outcome: None)
         return session

@@ -11,6 +11,7 @@ record answers: every row has ended, and what it may see and change follows from
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ from perago.runtime.maps.rows import Row, RowOutcome
 MOST_ROWS = MAX_RANGE - 24
 """The maximum number of rows.  A run has at most `MAX_RANGE` commits, some of which dead executions may have left."""
 _OPEN_ROW = 0
+_RETRIES = 1
+"""The retries of the first and the last row.  A person waits for them, and resuming tries again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,7 @@ class AtomicBackfill:
     lake: Lake
     plan: MapPlan
     workdirs: Path
+    sleep: Callable[[float], None] = time.sleep
 
     def open(self) -> OpenedRun:
         """Open the run, or return the one that an earlier session has opened.
@@ -127,13 +131,14 @@ class AtomicBackfill:
         return MapRecord(self.lake, self.plan.run)
 
     def _runner(self, task: TaskDefinition) -> RowRunner:
-        retries = task.controls.retry.count
         plan = replace(
-            self.plan, task=task.name, retries=retries, full=False, force=False, stays_at_input=True
+            self.plan, task=task.name, retries=_RETRIES, full=False, force=False, stays_at_input=True
         )
         self.workdirs.mkdir(parents=True, exist_ok=True, mode=0o700)
         pool = ThreadPoolExecutor(OVERLAPPING, "perago-overlap")
-        return RowRunner(plan, task, self.lake, self.workdirs, pool, workflow=self._workflow)
+        return RowRunner(
+            plan, task, self.lake, self.workdirs, pool, sleep=self.sleep, workflow=self._workflow
+        )
 
     def _workflow(self, workflow_id: str) -> WorkflowState:
         """Return the backfill as the workflow that a run is: its rows, with their workspaces and views."""
@@ -161,13 +166,30 @@ class AtomicBackfill:
         return WorkflowState(workflow_id, "RUNNING", None, {}, tasks)
 
 
-def drive_atomic(session: Map, atomic: AtomicBackfill, drive: Callable[[Sequence[Row]], object]) -> None:
-    """Open the run, run the rows that are left by `drive`, and publish if all of them are done."""
+def check_count(backfill: Backfill) -> None:
+    """Raise `RuntimeConfigError` if a backfill has too many rows to be one transaction."""
+    if len(backfill.rows) > MOST_ROWS:
+        raise RuntimeConfigError(
+            f"--atomic publishes at most {MOST_ROWS:,} partitions as one commit, and there are {len(backfill.rows):,}: give "
+            "shorter ranges, or leave it out"
+        )
+
+
+def drive_atomic(
+    session: Map,
+    atomic: AtomicBackfill,
+    drive: Callable[[Sequence[Row]], object],
+    on_outcome: Callable[[RowOutcome], None],
+) -> None:
+    """Open the run, run the rows that are left by `drive`, and publish if all of them are done.
+
+    `on_outcome` is called for the row that publishes.
+    """
     opened = atomic.open()
     session.rows = atomic.rows(opened)
     *rows, last = session.rows
     drive([row for row in rows if not session.is_done(row)])
     if all(session.is_done(row) for row in rows) and not session.is_done(last):
-        session.drive(atomic, [last], lambda _outcome: None)
+        session.drive(atomic, [last], on_outcome)
     if session.is_done(last):
         atomic.drop_branch(opened)
