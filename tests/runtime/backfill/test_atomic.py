@@ -223,3 +223,28 @@ def test_a_cut_of_the_power_after_every_change_of_the_lake(tmp_path: Path, spec:
     ]
 
     assert wrong == []
+
+
+def test_a_run_that_was_published_is_found_although_its_branch_is_gone(tmp_path: Path) -> None:
+    cuts = 0
+    for number in range(1000):
+        world = fresh(tmp_path / str(number), REBASE)
+        origin = world.head().id
+        run_file, session = world.start(TWO, atomic=True)
+        cut = replace(world, lake=Power(world.lake, number).lake)
+        session.record = type(session.record)(cut.lake, session.plan.run)
+        try:
+            cut.drive(session)
+        except Killed:
+            pass
+        else:
+            break
+        if not new_commits(world, origin):
+            continue
+        cuts += 1
+        for branch in world.lake.branches("songs", "perago-run-"):
+            world.lake.drop_branch("songs", branch.name)
+
+        assert world.drive(world.resumed(run_file)).row_counts().done == 3, number
+        assert len(new_commits(world, origin)) == 1
+    assert cuts > 2
