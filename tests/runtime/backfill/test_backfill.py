@@ -160,7 +160,7 @@ class TestOneAfterAnother:
 
 
 class TestADeadExecutor:
-    """Its row runs again, after others have moved the branch."""
+    """The row of an executor that died runs again, after others have moved the branch."""
 
     @pytest.mark.parametrize("policy", ["supersede", "reuse"])
     @pytest.mark.parametrize("step", ["revoke", "download", "body", "stage", "claim", "publish", "hand over"])

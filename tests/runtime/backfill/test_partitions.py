@@ -119,7 +119,7 @@ class TestRefusals:
             (
                 ("day=2026-01-02..2026-01-01",),
                 (),
-                r"the range 2026-01-02\.\.2026-01-01 is empty: .* write 2026-01-01",
+                r"the range 2026-01-02\.\.2026-01-01 is empty: .*; swap them",
             ),
             (("hour=2..1",), (), "is empty"),
             (("hour=",), (), "'' is not a whole number"),

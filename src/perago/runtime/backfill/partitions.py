@@ -35,7 +35,8 @@ from perago.runtime.maps.parse import parse_cell, text_params
 from perago.runtime.maps.rows import partition_text
 
 MOST_ROWS = 100_000
-_RANGE = ".."
+_DOTS = re.compile(r"[.]{2}")
+"""Stands between the two ends of a range."""
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _INT = re.compile(r"-?[0-9]{1,200}")
 
@@ -168,7 +169,7 @@ def _values(field: FieldInfo, text: str) -> Sequence[Any]:
         raise ValueError("a value is empty; give a list such as eu,us")
     if kind is str:
         for item in items:
-            if _RANGE in item:
+            if _DOTS.search(item):
                 raise ValueError(
                     f"{item!r} looks like a range, and text has none: list the values, or declare a date or int"
                 )
@@ -191,15 +192,14 @@ def _numbers(text: str, parse: Any, show: Any, what: str) -> Iterator[Any]:
     """Yield the values of a list of single values and ranges.  `parse` gives a value's number, `show` the reverse."""
     total = 0
     for item in text.split(","):
-        first, dots, last = (part.strip() for part in item.partition(_RANGE))
+        first, *rest = (part.strip() for part in _DOTS.split(item, maxsplit=1))
+        last = rest[0] if rest else first
         try:
-            start, end = parse(first), parse(last if dots else first)
+            start, end = parse(first), parse(last)
         except ValueError:
             raise ValueError(f"{item!r} is not {what}, or a range of them (a..b)") from None
         if end < start:
-            raise ValueError(
-                f"the range {item} is empty: its end comes before its start; write {last}..{first}"
-            )
+            raise ValueError(f"the range {item} is empty: its end comes before its start; swap them")
         total += end - start + 1
         if total > MOST_ROWS:
             raise ValueError(f"{text} has more than {MOST_ROWS:,} values: give shorter ranges")
