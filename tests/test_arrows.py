@@ -232,6 +232,19 @@ ARROWS: dict[str, set[str]] = {
         *ENDING,
         *PORTS,
     },
+    # A map whose table is made from a task's partitions.
+    "runtime.backfill": {
+        "declare",
+        "protocol",
+        "errors",
+        "runtime.__init__",
+        "runtime.attempt",
+        "runtime.lake_lookup",
+        "runtime.ledger",
+        "runtime.maps",
+        "runtime.runs",
+        *PORTS,
+    },
     "runtime.sweep": {
         "protocol",
         "settings",

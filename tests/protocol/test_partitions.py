@@ -16,7 +16,9 @@ from perago.protocol.partitions import (
     filling,
     nearest_filling,
     template_names,
+    template_pattern,
     textual,
+    unescaped,
     without_templates,
 )
 
@@ -218,3 +220,27 @@ def test_the_filling_that_comes_closest_to_a_check(template: str, path: str, nea
 
 def test_templates_are_words_of_their_own() -> None:
     assert textual("a{day}") == "a\ue000day\ue001"
+
+
+@pytest.mark.parametrize("text", ["a b", "x/y", "100%", "%2F", "ü", "a=b:c*?", "'\"#[]^{", "\\"])
+def test_an_escaped_text_is_read_back(text: str) -> None:
+    assert unescaped(escaped(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("template", "path", "found"),
+    [
+        ("raw/day={day}", "raw/day=1", {"day": "1"}),
+        ("raw/day={day}", "raw/day=1/x", None),
+        ("raw/day={day}", "raw/day=", None),
+        ("a.b/{day}", "axb/1", None),
+        ("{day}/x-{day}", "1/x-1", {"day": "1"}),
+        ("{day}/x-{day}", "1/x-2", None),
+        ("{region}/{day}", "eu/1", {"region": "eu", "day": "1"}),
+    ],
+)
+def test_the_values_in_a_filled_path_are_found(
+    template: str, path: str, found: dict[str, str] | None
+) -> None:
+    match = template_pattern(template).fullmatch(path)
+    assert (None if match is None else match.groupdict()) == found

@@ -33,6 +33,8 @@ _COMMANDS = {
     "run": "run",
     "plan": "plan",
     "map": "map_",
+    "backfill": "backfill",
+    "partitions": "partitions",
     "runs": "app",
     "show": "show",
     "logs": "logs",

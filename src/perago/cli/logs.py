@@ -81,7 +81,7 @@ def _print_map(
     from perago.runtime.runs.record import map_log
 
     if step is not None:
-        output.fail(f"a map has one log for all rows: leave out {step!r}")
+        output.fail(f"a {run.kind} has one log for all rows: leave out {step!r}")
     lines, fold = printed_by_map(root, run, follow=follow), OutputFold()
     if as_json and not follow:
         output.data([{"text": line} for line in lines])

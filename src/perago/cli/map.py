@@ -8,8 +8,9 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from perago.runtime.maps.map_run import Map, MapRequest
     from perago.runtime.maps.rows import Row, RowOutcome
     from perago.runtime.maps.run_file import MapRunFile
-    from perago.runtime.runs.map_runs import MapProgress
+    from perago.runtime.runs.map_runs import MapProgress, MapRecorder
     from perago.runtime.runs.record import MapRun
 
 _ROWS_NAMED = 5
@@ -83,14 +84,13 @@ def map_(
 ) -> None:
     """Run one task over every row of a table, each as its own transaction, on Spark."""
     files = spark_files(py_files, archives, jars)
-    module, task = _task_of(target)
+    module, task = task_of(target)
     asks: Asks = "never" if dry_run else "before it writes"
     choice = choose_servers(root, remote, asks=asks, yes=yes, lake_only=True)
     settings = replace(choice.settings, spark_files=files)
     choice = replace(choice, settings=settings)
     # Imported here because these modules import the runtime, the adapters and Spark.
-    from perago.assembly import check_map, check_pyspark, open_engine
-    from perago.runtime.maps.plan import write_outcomes
+    from perago.assembly import check_map, check_pyspark
     from perago.runtime.maps.run_file import locked_run_file
     from perago.runtime.runs.map_runs import recorded
 
@@ -106,7 +106,7 @@ def map_(
         if not resume:
             choice.agree(f"Run {task.name} on {len(rows[:limit])} branches there?")
         request = _map_request((module, task), rows, where, retries)
-        fresh = request.fresh(_address(lake, where), time.time())
+        fresh = request.fresh(lake_address(lake, where), time.time())
         with ExitStack() as opened:
             run_file = opened.enter_context(locked_run_file(outcomes, fresh, resume=resume))
             recorder = opened.enter_context(
@@ -114,29 +114,76 @@ def map_(
             )
             mapped = request.begin(lake, run_file)
             left = mapped.left(limit)
-            view = MapView(len(left), quiet=as_json, verbose=verbose)
-
-            def on_outcome(outcome: RowOutcome) -> None:
-                view.on_outcome(outcome)
-                recorder.update(partial(_progress_of, mapped))
-
-            try:
-                if left:
-                    engine = open_engine(settings, task)
-                    with folding_jvm(mapped.plan.log, verbose=verbose):
-                        engine.check(mapped.plan)
-                    with view:
-                        mapped.drive(engine, left, on_outcome)
-            except KeyboardInterrupt:
-                output.note("stopped")
-            finally:
-                recorder.save(_progress_of(mapped))
-                if mapped.known:
-                    write_outcomes(outcomes, mapped.known.values())
-    _print_summary(mapped, left, outcomes, seconds=view.seconds if as_json else None)
+            shown = Shown(as_json, verbose)
+            with RowsOnSpark(mapped, task, recorder, outcomes, shown, settings) as on_spark:
+                on_spark.run(left)
+    follow = shlex.join(_resume_words())
+    print_summary(mapped, left, outcomes, follow, seconds=on_spark.seconds if as_json else None)
 
 
-def _task_of(target: str) -> tuple[str, TaskDefinition]:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The amount of text that a session prints while it runs."""
+
+    quiet: bool
+    verbose: bool
+
+
+class RowsOnSpark:
+    """Runs rows on Spark, shows their progress, and writes the table of outcomes when the block ends."""
+
+    def __init__(
+        self,
+        mapped: Map,
+        task: TaskDefinition,
+        recorder: MapRecorder,
+        outcomes: Path,
+        shown: Shown,
+        settings: Settings,
+    ) -> None:
+        self._mapped, self._task, self._recorder = mapped, task, recorder
+        self._outcomes, self._verbose, self._settings = outcomes, shown.verbose, settings
+        self._view = MapView(len(mapped.left()), quiet=shown.quiet, verbose=shown.verbose)
+
+    @property
+    def seconds(self) -> float:
+        """The duration of the rows, once they have ended."""
+        return self._view.seconds
+
+    def __enter__(self) -> RowsOnSpark:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        from perago.runtime.maps.plan import write_outcomes
+
+        if stopped := kind is KeyboardInterrupt:
+            output.note("stopped")
+        self._recorder.save(progress_of(self._mapped))
+        if self._mapped.known:
+            write_outcomes(self._outcomes, self._mapped.known.values())
+        return stopped
+
+    def run(self, rows: Sequence[Row], *, in_order: bool = False) -> None:
+        """Run these rows.  With `in_order`, a row begins only after the one before it has ended."""
+        from perago.assembly import open_engine
+
+        if not rows:
+            return
+        engine = open_engine(self._settings, self._task)
+        with folding_jvm(self._mapped.plan.log, verbose=self._verbose):
+            engine.check(self._mapped.plan)
+        drive = self._mapped.drive_in_order if in_order else self._mapped.drive
+        with self._view:
+            drive(engine, rows, self.on_outcome)
+
+    def on_outcome(self, outcome: RowOutcome) -> None:
+        """Show and record that a row has ended."""
+        self._view.on_outcome(outcome)
+        self._recorder.update(partial(progress_of, self._mapped))
+
+
+def task_of(target: str) -> tuple[str, TaskDefinition]:
+    """Return the module of TARGET:TASK, in a form that executors can load, and the task."""
     module, separator, name = target.rpartition(":")
     if not separator or not module or not name:
         raise typer.BadParameter(f"{target!r} is not TARGET:TASK, such as tasks.py:clean_events")
@@ -201,7 +248,8 @@ def _record_of(run_file: MapRunFile, table: Path, outcomes: Path, where: Embedde
     )
 
 
-def _progress_of(mapped: Map) -> MapProgress:
+def progress_of(mapped: Map) -> MapProgress:
+    """Return the progress of a session, as the run's record on this machine keeps it."""
     from perago.runtime.maps.rows import failure_groups
     from perago.runtime.runs.map_runs import MapFailure, MapProgress
 
@@ -214,7 +262,8 @@ def _progress_of(mapped: Map) -> MapProgress:
     return MapProgress(counts.done, counts.failed, failures, len(groups))
 
 
-def _address(lake: Lake, where: Embedded | Real) -> str:
+def lake_address(lake: Lake, where: Embedded | Real) -> str:
+    """Return the lake's address without credentials, as records keep it."""
     lakefs = None if where.embedded else where.settings.lakefs
     return shown_address(lakefs.endpoint) if lakefs is not None else lake.server()
 
@@ -239,8 +288,10 @@ def _show_plan(lake: Lake, task: TaskDefinition, rows: list[Row]) -> None:
         raise typer.Exit(output.FAILED)
 
 
-def _print_summary(mapped: Map, left: list[Row], outcomes: Path, *, seconds: float | None) -> None:
-    """Print how many rows are done, failed or left, and the command that resumes the run.
+def print_summary(
+    mapped: Map, left: Sequence[Row], outcomes: Path, follow: str, *, seconds: float | None
+) -> None:
+    """Print how many rows are done, failed or left, and the command that resumes the run (`follow`).
 
     Prints JSON, including the duration, if `seconds` is set.
     """
@@ -266,14 +317,10 @@ def _print_summary(mapped: Map, left: list[Row], outcomes: Path, *, seconds: flo
         if mapped.plan.log is not None and mapped.plan.log.exists():
             output.note(f"log: {mapped.plan.log}")
     if bad:
-        output.note(f"continue with `{_resume_command()}`")
+        output.note(f"continue with `{follow}`")
         raise typer.Exit(output.FAILED)
 
 
-def _resume_command() -> str:
-    """Return the command that resumes the run: the current command line with --resume added."""
-    return shlex.join(_resume_words())
-
-
 def _resume_words() -> list[str]:
+    """Return the command that resumes the run: the current command line with --resume added."""
     return ["perago", *(word for word in sys.argv[1:] if word != "--resume"), "--resume"]

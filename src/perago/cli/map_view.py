@@ -175,7 +175,7 @@ def show_map(root: Path, run: MapRun, *, as_json: bool) -> None:
         return
     took = duration(row.seconds)
     output.say(f"run {run.id}", "bold")
-    output.say(f"map of task {run.task} over {run.table} ({run.rows} rows)")
+    output.say(f"{run.title} ({run.rows} rows)")
     output.say(f"status {row.status}" + (f" in {took}" if took else ""), STYLES.get(row.status, "red"))
     output.say(f"started {format_time(run.started)} UTC")
     if run.resumed:

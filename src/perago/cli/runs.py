@@ -124,7 +124,8 @@ def _remove(settings: Settings, judged: Callable[[], list[Judged]], *, yes: bool
     else:
         for one, action in done:
             output.say(f"{one.run.id}  {one.run.workflow_name}  {size(one.bytes)}  {action}")
-        if any(isinstance(one.run, MapRun) and action == "removed" for one, action in done):
+        maps = [action for one, action in done if isinstance(one.run, MapRun) and one.run.kind == "map"]
+        if "removed" in maps:
             output.note(
                 "the outcomes of a removed map and its record in the lake (repository perago-maps) stay: `perago map` "
                 "still resumes it with --resume"

@@ -24,6 +24,7 @@ LONGEST_VALUE = 200
 _TEMPLATE = re.compile(r"\{([^\W\d]\w*)\}")
 _ESCAPED = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{[\]^]""")
 """The characters that Spark escapes (`ExternalCatalogUtils.charToEscape`).  A closing brace is none of them."""
+_ESCAPE = re.compile(r"%([0-9A-F]{2})")
 _LONGEST_INT = 1024
 """The bits of the largest whole number that is formatted.  Python refuses to format very large ones."""
 
@@ -65,6 +66,24 @@ def fill(path: str, texts: Mapping[str, str]) -> str:
 def escaped(text: str) -> str:
     """Return a value's text as Spark escapes it in the name of a partition's folder."""
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def unescaped(text: str) -> str:
+    """Return the text that `escaped` has escaped."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), text)
+
+
+def template_pattern(path: str) -> re.Pattern[str]:
+    """Return a pattern that matches the fillings of a path, with a group for each of its names."""
+    seen: set[str] = set()
+    parts = []
+    for number, part in enumerate(_TEMPLATE.split(path)):
+        if number % 2 == 0:
+            parts.append(re.escape(part))
+        else:
+            parts.append(f"(?P={part})" if part in seen else f"(?P<{part}>[^/]+?)")
+            seen.add(part)
+    return re.compile("".join(parts))
 
 
 def filling(value: object) -> str:

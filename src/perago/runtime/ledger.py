@@ -121,6 +121,18 @@ class Ledger:
                 self._found[key] = self._find(key)
             return self._found[key]
 
+    def keys_of(self, task: str) -> list[EntryKey]:
+        """Return the keys of all publications of a task.  This reads the history as far as `MOST_COMMITS`."""
+        with self._lock:
+            while len(self._commits) <= MOST_COMMITS and self._read_commit():
+                pass
+            return [key for key in self._entries if key.task == task]
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the history has more commits than are searched, and all of those were read."""
+        return len(self._commits) > MOST_COMMITS
+
     def result_of(self, entry: Entry) -> str | None:
         """Return the result that a publication has recorded, or None."""
         if not entry.is_of_run:

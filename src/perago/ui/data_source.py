@@ -28,7 +28,7 @@ from perago.runtime.blame import Blame, find_last_writer
 from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.runs.inspect import ReadOnlyBackend, RunHandle, find
 from perago.runtime.runs.map_runs import find_map
-from perago.runtime.runs.record import MAP_PREFIX
+from perago.runtime.runs.record import MAP_PREFIXES
 from perago.settings import Settings
 
 _CACHE_SIZE = 4096
@@ -103,7 +103,7 @@ class DataSource:
         task_id, execution = metadata.get(TASK_ID, ""), metadata.get(EXECUTION_ID, "")
         workflow_id = metadata.get(KEY, "").partition("/")[0]
         # The rows of a map have no task log: their figures are in the table of outcomes.
-        if not task_id or not workflow_id or workflow_id.startswith(MAP_PREFIX):
+        if not task_id or not workflow_id or workflow_id.startswith(MAP_PREFIXES):
             return None
         record = self._records.get((task_id, execution))
         if record is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from perago.backend import Backend
 from perago.declare.task import TaskDefinition
@@ -65,7 +65,8 @@ class Map:
 
     def read_record(self) -> None:
         """Load the outcomes that earlier sessions recorded."""
-        self.known = {one.row: one for one in self.record.outcomes()}
+        numbers = {row.number for row in self.rows}
+        self.known = {one.row: one for one in self.record.outcomes(numbers)}
 
     def left(self, limit: int | None = None) -> list[Row]:
         """Return the rows that are not COMPLETED, in order, up to `limit` of them."""
@@ -73,7 +74,7 @@ class Map:
         return found if limit is None else found[:limit]
 
     def drive(self, engine: Engine, rows: Sequence[Row], on_outcome: Callable[[RowOutcome], None]) -> None:
-        """Run these rows to completion.  Calls `on_outcome` once for each row."""
+        """Run these rows to completion, concurrently.  Calls `on_outcome` once for each row."""
         wanted = {row.number: row for row in rows}
         for row in rows:
             self.known.pop(row.number, None)
@@ -87,6 +88,18 @@ class Map:
             raise
         for outcome in self._reconcile(wanted):
             on_outcome(outcome)
+
+    def drive_in_order(
+        self, engine: Engine, rows: Sequence[Row], on_outcome: Callable[[RowOutcome], None]
+    ) -> None:
+        """Run these rows one after another.  A row begins only after the one before it has ended.
+
+        Stops at a row whose outcome is not known: it may have published, or may still do so.
+        """
+        for row in rows:
+            self.drive(engine, [row], on_outcome)
+            if self._is_unsettled(row):
+                return
 
     def row_counts(self) -> RowCounts:
         """Count all rows in the table by outcome."""
@@ -126,11 +139,17 @@ class MapRequest:
     max_result_bytes: int | None = None
     log: Callable[[str], Path] | None = None
     """Returns a run's file for what bodies print, if executors run on this machine; else None."""
+    backfill: Mapping[str, Any] | None = None
+    """The rows and flags of a backfill, as JSON."""
+    full: bool = False
+    force: bool = False
 
     def fresh(self, address: str, now: float) -> MapRunFile:
         """Return the content of the run file for a new run.  `address` is the lake's address."""
         rows = digest_of(self.rows)
-        return MapRunFile(new_run_id(now), int(now * 1000), self.task.name, address, rows, len(self.rows))
+        run = new_run_id(now, "map" if self.backfill is None else "backfill")
+        started, count = int(now * 1000), len(self.rows)
+        return MapRunFile(run, started, self.task.name, address, rows, count, self.backfill)
 
     def begin(self, lake: Lake, run_file: MapRunFile) -> Map:
         """Start a session of the run, and load the outcomes of earlier sessions."""
@@ -153,4 +172,7 @@ class MapRequest:
             retries=declared if self.retries is None else self.retries,
             max_result_bytes=self.max_result_bytes,
             log=self.log(run_file.run) if self.log is not None else None,
+            full=self.full,
+            force=self.force,
+            stays_at_input=self.backfill is None,
         )

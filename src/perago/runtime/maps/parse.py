@@ -40,14 +40,14 @@ def rows_of(task: TaskDefinition, records: Sequence[Mapping[str, Any]], *, text:
 
     `text` is True if every cell is text, as in a CSV file.
     """
-    _check_task(task)
+    check_task(task)
     columns = {name for record in records for name in record}
     if WORKSPACE[0] not in columns:
         near = did_you_mean(WORKSPACE[0], sorted(columns))
         raise RuntimeConfigError(
             f"the table has no column 'repository'; it has {', '.join(sorted(columns))}{near}"
         )
-    texts = _text_params(task) if text else frozenset()
+    texts = text_params(task) if text else frozenset()
     rows = [
         _row(number, record, text=text, whole=PARAMS in columns, texts=texts)
         for number, record in enumerate(records, start=1)
@@ -100,7 +100,8 @@ def _param_problems(task: TaskDefinition, row: Row) -> Iterator[tuple[str, str, 
         yield from task.invalid_params(json.dumps(row.params))
 
 
-def _check_task(task: TaskDefinition) -> None:
+def check_task(task: TaskDefinition) -> None:
+    """Raise `RuntimeConfigError` if an engine cannot run the task on rows."""
     if task.workspace is None:
         raise RuntimeConfigError(
             f"task {task.name!r} has no workspace, and a map runs a task over workspaces: run it with `perago run`"
@@ -154,12 +155,12 @@ def _params_cell(value: Any) -> Mapping[str, Any]:
 def _by_columns(record: Mapping[str, Any], *, text: bool, texts: frozenset[str]) -> Mapping[str, Any]:
     params = {name: value for name, value in record.items() if name not in WORKSPACE}
     if text:
-        return {name: _parse_cell(name, cell, texts) for name, cell in params.items() if cell != ""}
+        return {name: parse_cell(name, cell, texts) for name, cell in params.items() if cell != ""}
     # Parquet represents an absent value as null: the model's default applies.
     return _as_json({name: value for name, value in params.items() if value is not None})
 
 
-def _parse_cell(name: str, cell: str, texts: frozenset[str]) -> Any:
+def parse_cell(name: str, cell: str, texts: frozenset[str]) -> Any:
     """Parse a text cell as JSON, unless the param takes text, so that `007` stays text."""
     if name in texts:
         return cell
@@ -179,7 +180,7 @@ def _as_json(params: Mapping[str, Any]) -> Mapping[str, Any]:
     return found
 
 
-def _text_params(task: TaskDefinition) -> frozenset[str]:
+def text_params(task: TaskDefinition) -> frozenset[str]:
     """Return the names of the params that take text according to the schema."""
     schema = task.params_model.model_json_schema()
     return frozenset(

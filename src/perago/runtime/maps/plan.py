@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import cast
 
 from perago.backend import Backend
+from perago.protocol.ledger import Recompute
 from perago.protocol.outcome import Outcome
 from perago.runtime.execution_result import ExecutionResult
 from perago.runtime.maps.record import RowClaim
@@ -42,6 +43,16 @@ class MapPlan:
     max_result_bytes: int | None = None
     log: Path | None = None
     """The file for the output of bodies on the command's machine; None if the engine collects their output."""
+    full: bool = False
+    """True if all files count as new, and no body is skipped."""
+    force: bool = False
+    """True if no body is skipped."""
+    stays_at_input: bool = True
+    """False if a row with a ref may start from the branch's head if it sees there what it sees at its ref."""
+
+    def recompute(self, reference: str) -> Recompute:
+        """Return the work that a row does again although nothing has changed, given the name of its step."""
+        return Recompute(self.full, frozenset((reference,) if self.force else ()))
 
 
 COLUMNS = (
@@ -86,11 +97,14 @@ def outcome_of(row: Row, claim: RowClaim, outcome: Outcome, result: ExecutionRes
         saved=result.moved.saved,
         changed=result.seen.changed,
         deleted=result.seen.deleted,
-        result=output.get("result"),
+        # A run that was opened is known by its workspaces.
+        result=output if "origin" in output else output.get("result"),
+        partition=row.partition,
     )
 
 
 def write_outcomes(path: Path, outcomes: Iterable[RowOutcome]) -> None:
-    """Write the table of outcomes in row order."""
+    """Write the table of outcomes in row order.  Those of a backfill have a column with the row's partition."""
     ordered = sorted(outcomes, key=lambda one: one.row)
-    write_table(path, COLUMNS, (one.to_json() for one in ordered))
+    columns = (*COLUMNS, "partition") if any(one.partition for one in ordered) else COLUMNS
+    write_table(path, columns, (one.to_json() for one in ordered))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -115,11 +115,15 @@ class MapRecord:
             return self._landed(slot, row, unknown)
         return True
 
-    def outcomes(self) -> Iterator[RowOutcome]:
-        """Yield the outcome of every finished row, in order.  Rows that have been claimed again since have none."""
+    def outcomes(self, rows: Container[int] | None = None) -> Iterator[RowOutcome]:
+        """Yield the outcome of every finished row, or of those among `rows`, in order.
+
+        Rows that have been claimed again since have none.
+        """
         last: dict[int, int] = {}
         for row, slot in self._slots(_ROWS):
-            last[row] = max(slot, last.get(row, 0))
+            if rows is None or row in rows:
+                last[row] = max(slot, last.get(row, 0))
         with ThreadPoolExecutor(_READS_AT_ONCE, "perago-record") as pool:
             for found in pool.map(lambda item: self._read(*item), sorted(last.items())):
                 if isinstance(found, Ended):

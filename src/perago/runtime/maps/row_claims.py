@@ -36,6 +36,8 @@ class RowClaims:
     record: MapRecord
     plan: MapPlan
     execution_id: Callable[[], str]
+    sees_the_same: Callable[[Row, str], bool] = lambda _row, _ref: False
+    """Returns whether a row sees the same at a commit as at its own ref."""
 
     def claim(self, row: Row) -> RowClaim | RowOutcome:
         """Claim the row for a new execution.  Returns the row's outcome instead if the row has already finished."""
@@ -77,7 +79,7 @@ class RowClaims:
             last.slot + 1,
             self.execution_id(),
             self.plan.session,
-            last.ref or self._start(row),
+            self._restart(row, last.ref),
             attempts=last.attempts + 1,
             tries=last.tries if same else 1,
             deaths=deaths,
@@ -105,9 +107,24 @@ class RowClaims:
         Returns an empty string if the branch cannot be read.  The execution then reports the error.
         """
         if row.ref or row.diagnostic:
-            return row.ref
+            return self._moved(row) or row.ref
         try:
             return self.lake.head(row.repository, row.branch).id
+        except LakeError:
+            return ""
+
+    def _moved(self, row: Row) -> str:
+        """Return the branch's head if the row sees there what it sees at its ref, and an empty string otherwise.
+
+        A backfill of many rows leaves the commit behind from which all of them read, and a publication looks back a
+        limited number of commits.  To a row that sees the same, both commits are the same input.  That includes its
+        output: if an execution that died has published, the row stays at its ref, finds the publication, and replaces it.
+        """
+        if self.plan.stays_at_input or not row.ref or row.diagnostic:
+            return ""
+        try:
+            head = self.lake.head(row.repository, row.branch).id
+            return head if head == row.ref or self.sees_the_same(row, head) else ""
         except LakeError:
             return ""
 
@@ -118,9 +135,22 @@ class RowClaims:
         the table gives no ref for the row, and the row was refused because others moved the head, the retry starts from
         the new head, unless one of the commits in between is the row's own.
         """
-        before = last.claim.ref
-        if row.ref or not (last.refused or not before):
+        before = self._moved(row) or last.claim.ref
+        if row.ref or not (last.refused or not before or not self.plan.stays_at_input):
             return before
+        return self._past_others(row, before)
+
+    def _restart(self, row: Row, before: str) -> str:
+        """Return the input commit for a row whose last execution has died."""
+        if moved := self._moved(row):
+            return moved
+        if row.ref or self.plan.stays_at_input:
+            return before or self._start(row)
+        # The rows of this backfill run one after another: others have published since.
+        return self._past_others(row, before)
+
+    def _past_others(self, row: Row, before: str) -> str:
+        """Return the branch's head, or `before` if one of the commits in between is the row's own."""
         try:
             head = self._start(row)
             if not before or not head:

@@ -12,6 +12,7 @@ clients do not survive a fork.  Later rows use the same clients.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -26,6 +27,7 @@ from pathlib import Path
 
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
+from perago.declare.user_code import user_code
 from perago.errors import (
     LakeError,
     LakeNotFound,
@@ -39,9 +41,10 @@ from perago.lake.base import Lake
 from perago.orchestrator.base import Assignment, WorkflowState
 from perago.protocol.attempt import IN_PROGRESS, Attempt, AttemptSnapshot
 from perago.protocol.outcome import Outcome, WrongInput, classify, describe, prepare_for_sending
+from perago.protocol.paths import in_actions
 from perago.runtime.attempt.context import AttemptContext, ask_until_answered
 from perago.runtime.attempt.delivery import deliver, give_up_on
-from perago.runtime.attempt.transaction import Transaction
+from perago.runtime.attempt.run_steps import new_transaction
 from perago.runtime.execution_result import ExecutionResult, pending_result_of
 from perago.runtime.maps.plan import MapPlan, outcome_of
 from perago.runtime.maps.record import Ended, MapRecord, RowClaim
@@ -59,7 +62,7 @@ LONGEST_PAUSE = 5.0
 """Maximum delay in seconds between two tries of a row.  The delay occupies one of the engine's executors."""
 _WRONG_INPUT: WrongInput = "terminal"
 """Invalid input is a terminal error, because every try of a row has the same input and the same code."""
-_TASK = re.compile(r"(map-[0-9a-z-]+)-row(\d+)-(\d+)")
+_TASK = re.compile(r"((?:map|backfill)-[0-9a-z-]+)-row(\d+)-(\d+)")
 
 
 def attempt_of(run: str, started: int, task_name: str, claim: RowClaim) -> Attempt:
@@ -84,6 +87,8 @@ class RowOrchestrator:
     row: Row
     claim: RowClaim
     result: ExecutionResult | None = None
+    steps: Callable[[str], WorkflowState] | None = None
+    """Returns the run that the row publishes, if it is the last row of a backfill that is one transaction."""
 
     def current(self, attempt: Attempt) -> AttemptSnapshot:
         """Return the attempt's state: in progress as long as its claim is the row's last slot."""
@@ -100,7 +105,10 @@ class RowOrchestrator:
         )
 
     def workflow(self, workflow_id: str) -> WorkflowState:
-        """Raise `OrchestratorNotFound`, because a map runs no workflow."""
+        """Return the run that the row publishes.  Raises `OrchestratorNotFound` for any other row."""
+        if self.steps is not None and workflow_id == self.record.run:
+            with _translating_lake_errors(self.record.run):
+                return self.steps(workflow_id)
         raise OrchestratorNotFound(f"a map runs no workflow {workflow_id}")
 
     def complete(self, attempt: Attempt, outcome: Outcome, *, worker_id: str) -> bool:
@@ -172,13 +180,15 @@ class RowRunner:
     execution_id: Callable[[], str] = new_execution_id
     sleep: Callable[[float], None] = time.sleep
     observe: Callable[[str], None] = lambda _step: None
+    workflow: Callable[[str], WorkflowState] | None = None
+    """Returns the run that a row publishes, if its task is the built-in one that does that."""
     _mask: Masker = field(init=False)
     _claims: RowClaims = field(init=False)
 
     def __post_init__(self) -> None:
         self._mask = Masker(secrets_of(self.plan.lake.settings))
         record = MapRecord(self.lake, self.plan.run)
-        self._claims = RowClaims(self.lake, record, self.plan, self.execution_id)
+        self._claims = RowClaims(self.lake, record, self.plan, self.execution_id, self._sees_the_same)
 
     def run(self, row: Row) -> RowOutcome:
         """Run a row until it ends.  The returned outcome is in the record, unless it is UNSETTLED."""
@@ -216,7 +226,7 @@ class RowRunner:
 
         Returns None if no result was recorded, for example because another execution has claimed the row.
         """
-        owner = RowOrchestrator(self._claims.record, row, claim)
+        owner = RowOrchestrator(self._claims.record, row, claim, steps=self.workflow)
         attempt = attempt_of(self.plan.run, self.plan.started, self.task.name, claim)
         if (early := self._early_failure(row, claim)) is not None:
             accepted = owner.complete(attempt, early, worker_id=claim.execution)
@@ -235,8 +245,22 @@ class RowRunner:
                 recorded.append(ending.ended(pending.outcome))
 
         with attempt_logs(attempt, claim.execution, everywhere=True):
-            Transaction(self.task, assignment, claim.execution, self._context(owner)).run(hand_over)
+            context = self._context(owner, attempt.reference_task_name)
+            new_transaction(self.task, assignment, claim.execution, context).run(hand_over)
         return recorded[0] if recorded else None
+
+    def _sees_the_same(self, row: Row, ref: str) -> bool:
+        """Return whether everything that the row sees is at a commit as it is at the row's ref."""
+        spec = self.task.workspace
+        assert spec is not None  # noqa: S101 - a map's task has a workspace
+        try:
+            with user_code("the params model"):
+                view = spec.filled(self.task.parse_params(json.dumps(row.params))).view
+        except Exception:
+            return False  # the attempt reports it
+        # Another content type of the same bytes counts as well: publishing compares in the same way.
+        found = self.lake.diff_paths(row.repository, row.ref, ref, view.roots)
+        return all(in_actions(path) for path in found)
 
     def _early_failure(self, row: Row, claim: RowClaim) -> Outcome | None:
         """Return the outcome of a row that fails without a transaction, or None if the row can run."""
@@ -249,7 +273,7 @@ class RowRunner:
     def _sendable(self, outcome: Outcome) -> Outcome:
         return prepare_for_sending(outcome, self._mask, self.plan.lake.settings.failure_reason_max_length)
 
-    def _context(self, owner: RowOrchestrator) -> AttemptContext:
+    def _context(self, owner: RowOrchestrator, reference: str) -> AttemptContext:
         return AttemptContext(
             lake=self.lake,
             orchestrator=owner,
@@ -260,6 +284,7 @@ class RowRunner:
             max_result_bytes=self.plan.max_result_bytes,
             retry_query=ask_until_answered,
             wrong_input=_WRONG_INPUT,
+            recompute=self.plan.recompute(reference),
             mask=self._mask,
         )
 

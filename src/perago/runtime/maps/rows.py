@@ -34,11 +34,13 @@ class Row:
     params: Mapping[str, Any] = field(default_factory=dict)
     diagnostic: str = ""
     """The reason why the row cannot run at all; empty if it can."""
+    partition: Mapping[str, str] = field(default_factory=dict)
+    """The params that name the row's partition, as text; empty unless the row belongs to a backfill."""
 
     @property
     def label(self) -> str:
         """The label that identifies the row in messages."""
-        return f"row {self.number} ({self.repository}@{self.branch})"
+        return _label(self.number, self.partition or f"{self.repository}@{self.branch}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class RowOutcome:
     deleted: int = 0
     """`changed` and `deleted`: the numbers of files that the publication wrote and removed."""
     result: Mapping[str, Any] | None = None
+    partition: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
@@ -75,7 +78,7 @@ class RowOutcome:
     @property
     def label(self) -> str:
         """The label that identifies the row in messages."""
-        return f"row {self.row} ({self.repository}@{self.branch})"
+        return _label(self.row, self.partition or f"{self.repository}@{self.branch}")
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as JSON values."""
@@ -85,8 +88,24 @@ class RowOutcome:
 def unsettled(row: Row, reason: str, *, attempts: int = 0) -> RowOutcome:
     """Return an UNSETTLED outcome for a row."""
     return RowOutcome(
-        row.number, row.repository, row.branch, UNSETTLED, reason, ref=row.ref, attempts=attempts
+        row.number,
+        row.repository,
+        row.branch,
+        UNSETTLED,
+        reason,
+        ref=row.ref,
+        attempts=attempts,
+        partition=row.partition,
     )
+
+
+def partition_text(partition: Mapping[str, str]) -> str:
+    """Return a partition as people read it, such as `day=2026-01-31, region=eu`."""
+    return ", ".join(f"{name}={text}" for name, text in partition.items())
+
+
+def _label(number: int, what: Mapping[str, str] | str) -> str:
+    return f"row {number} ({what if isinstance(what, str) else partition_text(what)})"
 
 
 def input_of(row: Row, ref: str) -> dict[str, Any]:
@@ -128,10 +147,10 @@ def failure_groups(outcomes: Iterable[RowOutcome]) -> list[FailureGroup]:
 def failure_kind(outcome: RowOutcome) -> tuple[str, str]:
     """Return a key that is equal for rows that failed for the same reason.
 
-    The names of the row's own repository and branch, and all ids, do not count.
+    The names of the row's own repository, branch and partition, and all ids, do not count.
     """
     reason = _ID.sub("#", outcome.reason)
-    for own in (outcome.repository, outcome.branch):
+    for own in (outcome.repository, outcome.branch, *outcome.partition.values()):
         if own:
             reason = re.sub(rf"(?<![\w-]){re.escape(own)}(?![\w-])", "#", reason)
     return outcome.status, reason

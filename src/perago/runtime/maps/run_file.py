@@ -14,11 +14,12 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Literal
 
 from perago.errors import RuntimeConfigError
 from perago.runtime.maps.rows import Row
@@ -36,11 +37,18 @@ class MapRunFile:
     table: str
     """A digest of all rows in the table."""
     rows: int
+    backfill: Mapping[str, Any] | None = None
+    """The rows and flags of a backfill, as JSON (`runtime/backfill/record`); None for a map, whose table has its rows."""
+
+    @property
+    def command(self) -> str:
+        """The command that wrote the file."""
+        return "perago map" if self.backfill is None else "perago backfill"
 
 
-def new_run_id(now: float) -> str:
+def new_run_id(now: float, kind: Literal["map", "backfill"] = "map") -> str:
     """Return a unique run id that sorts by time."""
-    return f"map-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
+    return f"{kind}-{datetime.fromtimestamp(now, UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
 def run_file_path(outcomes: Path) -> Path:
@@ -55,6 +63,8 @@ def digest_of(rows: Sequence[Row]) -> str:
         fields = asdict(row)
         # The key is part of the digest in every run file, so it must stay when the attribute is renamed.
         fields["mistake"] = fields.pop("diagnostic")
+        if not fields["partition"]:
+            del fields["partition"]  # which run files of older versions do not have
         total.update(json.dumps(fields, sort_keys=True).encode("utf-8", "surrogatepass") + b"\n")
     return total.hexdigest()
 
@@ -83,18 +93,18 @@ def locked_run_file(outcomes: Path, fresh: MapRunFile, *, resume: bool) -> Itera
             f"{path} cannot be written: {error.strerror}; name a folder that is there and that you may write to with -o"
         ) from error
     try:
-        _lock(file, path)
-        yield _read(file, path, fresh) if resume else _write(file, fresh)
+        _lock(file, path, fresh)
+        yield _read(path, fresh) if resume else _write(file, fresh)
     finally:
         os.close(file)
 
 
-def _lock(file: int, path: Path) -> None:
+def _lock(file: int, path: Path, now: MapRunFile) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RuntimeConfigError(
-            f"another `perago map` is writing these outcomes (it holds {path}): wait for it, or stop it"
+            f"another `{now.command}` is writing these outcomes (it holds {path}): wait for it, or stop it"
         ) from None
 
 
@@ -104,11 +114,16 @@ def _write(file: int, run_file: MapRunFile) -> MapRunFile:
     return run_file
 
 
-def _read(file: int, path: Path, now: MapRunFile) -> MapRunFile:
+def read_run_file(path: Path) -> MapRunFile:
+    """Read a run file.  Raises an `OSError`, `ValueError` or `TypeError` if there is none, or if it is something else."""
+    return MapRunFile(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def _read(path: Path, now: MapRunFile) -> MapRunFile:
     try:
-        found = MapRunFile(**json.loads(os.pread(file, 1 << 20, 0)))
+        found = read_run_file(path)
     except (ValueError, TypeError) as error:
-        raise RuntimeConfigError(f"{path} was not written by `perago map`: {error}") from None
+        raise RuntimeConfigError(f"{path} was not written by `{now.command}`: {error}") from None
     for name, what in (("task", "the task"), ("lake", "the lake"), ("table", "the table")):
         if getattr(found, name) != getattr(now, name):
             shown = "" if name == "table" else f": {getattr(found, name)}, now {getattr(now, name)}"

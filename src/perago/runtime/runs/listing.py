@@ -70,7 +70,7 @@ class RunRow:
     """`from_run` and `from_step`: the run and the step that the run was started from."""
     resumed: Sequence[float] = ()
     """The times at which the run was resumed."""
-    kind: Literal["workflow", "map"] = "workflow"
+    kind: Literal["workflow", "map", "backfill"] = "workflow"
     replaced_unsigned: int = 0
     """The number of commits that the run replaced although no task had signed them."""
 
@@ -189,6 +189,8 @@ def remove_run(root: Path, run: Run | MapRun) -> str:
     try:
         with holding(folder):
             map_log(root, run.id).unlink(missing_ok=True)
+            for file in run.own_files if isinstance(run, MapRun) else ():
+                file.unlink(missing_ok=True)
             # Remove the record last: after a kill, what is left is still listed as a run and can be removed again.
             remove_tree(folder, last=RECORD if isinstance(run, Run) else MAP_RECORD)
     except RuntimeConfigError:
@@ -293,9 +295,9 @@ def map_row(root: Path, run: MapRun) -> RunRow:
         "" if running else end.failed,
         resume=run.resume if status == STOPPED else "",
         embedded=run.embedded,
-        input={"table": run.table, "rows": run.rows},
+        input={"over" if run.workspace else "table": run.table, "rows": run.rows},
         resumed=run.resumed,
-        kind="map",
+        kind=run.kind,
     )
 
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from perago.errors import RuntimeConfigError
 from perago.protocol.ledger import Recompute
@@ -29,8 +29,8 @@ from perago.protocol.suggestions import did_you_mean, listed
 
 RECORD = "run.json"
 MAP_RECORD = "map.json"
-MAP_PREFIX = "map-"
-"""The beginning of every map run's id."""
+MAP_PREFIXES = ("map-", "backfill-")
+"""The beginning of every map run's id: a backfill is one, too."""
 END = "end.json"
 LOCK = ".lock"
 _LOCK_TRIES = 20
@@ -97,16 +97,35 @@ class MapRun:
     command: Sequence[str] = ()
     """The words of the command line that resumes the run; empty if it is unknown."""
     resumed: Sequence[float] = ()
+    workspace: str = ""
+    """The repository and the branch of a backfill, whose `table` is the text of its `--over`; empty for a map."""
+
+    @property
+    def kind(self) -> Literal["map", "backfill"]:
+        """The kind of run: a map, whose rows come from a table, or a backfill."""
+        return "backfill" if self.workspace else "map"
 
     @property
     def workflow_name(self) -> str:
         """The name shown in lists, where a workflow's name would be."""
-        return f"map {self.task}"
+        return f"{self.kind} {self.task}"
+
+    @property
+    def title(self) -> str:
+        """The run's kind, task and rows, as text."""
+        on = f" on {self.workspace}" if self.workspace else ""
+        return f"{self.kind} of task {self.task}{on} over {self.table}"
 
     @property
     def outcomes_path(self) -> Path:
         """The absolute path of the table of outcomes."""
         return Path(self.folder) / self.outcomes
+
+    @property
+    def own_files(self) -> Sequence[Path]:
+        """The files of the run that are in a place of Perago's own: a backfill's outcomes, and its rows and flags."""
+        outcomes = self.outcomes_path
+        return () if self.kind == "map" else (outcomes, outcomes.with_name(f"{outcomes.name}.map"))
 
     @property
     def resume(self) -> str:
@@ -203,18 +222,24 @@ def read_records(root: Path, skip: int = 0) -> Iterator[Run | MapRun]:
     except OSError:
         return
     # Names sort by time, so records that the caller does not consume are never opened.
-    for name in sorted(names, key=lambda name: name.removeprefix(MAP_PREFIX), reverse=True):
+    for name in sorted(names, key=_time_of, reverse=True):
         if (record := read_record(root, name)) is not None:
             if skip <= 0:
                 yield record
             skip -= 1
 
 
+def _time_of(run_id: str) -> str:
+    for prefix in MAP_PREFIXES:
+        run_id = run_id.removeprefix(prefix)
+    return run_id
+
+
 def read_record(root: Path, name: str) -> Run | MapRun | None:
     """Return the record in one folder below the runs, or None if there is none or it cannot be read."""
     folder = runs_folder(root) / name
     with suppress(OSError, ValueError, TypeError):
-        if name.startswith(MAP_PREFIX):
+        if name.startswith(MAP_PREFIXES):
             return MapRun(**json.loads((folder / MAP_RECORD).read_text(encoding="utf-8")))
         return Run(**json.loads((folder / RECORD).read_text(encoding="utf-8")))
     return None
@@ -227,7 +252,7 @@ def find_run(root: Path, run_id: str | None) -> Run:
     """
     records = {path.parent.name: path for path in runs_folder(root).glob(f"*/{RECORD}")}
     if run_id is not None and (mapped := map_named(root, run_id)) is not None:
-        raise RuntimeConfigError(f"{mapped.id} is a map; continue it with `{mapped.resume}`")
+        raise RuntimeConfigError(f"{mapped.id} is a {mapped.kind}; continue it with `{mapped.resume}`")
     if not records:
         raise RuntimeConfigError(
             f"there is no run below {root}: start one with `perago run WORKFLOW --tasks TARGET`, or name the root "
@@ -260,7 +285,7 @@ def map_named(root: Path, name: str) -> MapRun | None:
 
     Raises `RuntimeConfigError` if several ids begin with the name.
     """
-    if not name.startswith(MAP_PREFIX):
+    if not name.startswith(MAP_PREFIXES):
         return None
     maps = {one.id: one for one in read_records(root) if isinstance(one, MapRun)}
     found = complete_id(name, maps)
