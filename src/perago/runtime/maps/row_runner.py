@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from perago.declare.code_origin import remember_code
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.errors import (
@@ -260,6 +261,7 @@ class RowRunner:
             max_result_bytes=self.plan.max_result_bytes,
             retry_query=ask_until_answered,
             wrong_input=_WRONG_INPUT,
+            image=self.plan.lake.settings.image,
             mask=self._mask,
         )
 
@@ -271,6 +273,7 @@ def load_task(plan: MapPlan) -> TaskDefinition:
     found = {task.name: task for task in load_tasks([plan.target])}
     if plan.task not in found:
         raise RuntimeConfigError(f"{plan.target} declares no task {plan.task!r} here")
+    remember_code([found[plan.task]])
     return found[plan.task]
 
 
