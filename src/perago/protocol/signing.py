@@ -43,6 +43,8 @@ from perago.protocol.publication import Commit, StagedWorkspace, Workspace
 from perago.protocol.view import View
 
 MAX_RECORDED_RESULT = 64 * 1024
+NOT_SIGNED = "not signed"
+"""The author of a commit that says nothing about who made it."""
 _MOST_NAMED = 10
 """The number of steps that the message of a published run names; its metadata has all of them."""
 _SHORT = 12
@@ -233,7 +235,7 @@ def author_of(commit: Commit) -> str:
     key = commit.metadata.get(KEY, "")
     if key.startswith("perago-"):
         return key.replace("-", " ", 1)
-    return commit.committer or "not signed"
+    return commit.committer or NOT_SIGNED
 
 
 def is_by_attempt(commit: Commit, attempt: Attempt) -> bool:
