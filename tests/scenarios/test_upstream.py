@@ -1,4 +1,4 @@
-"""Where a result comes from, over a history with everything that can happen to a publication, on both lakes."""
+"""The upstream of a result, over a history with everything that can happen to a publication, on both lakes."""
 
 from __future__ import annotations
 

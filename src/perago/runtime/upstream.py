@@ -87,7 +87,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where a path comes from.  `nodes` are the commits in the order in which they were found."""
+    """The commits that a path comes from.  `nodes` are the commits in the order in which they were found."""
 
     path: str
     kind: Literal["file", "folder", "deleted"]
