@@ -190,6 +190,7 @@ ARROWS: dict[str, set[str]] = {
         *PORTS,
     },
     "runtime.lake_lookup": {"protocol", "errors", *PORTS},
+    "runtime.upstream": {"protocol", "errors", "runtime.__init__", "runtime.blame", *PORTS},
     "runtime.blame": {"protocol", "errors", "runtime.__init__", "runtime.lake_lookup", *PORTS},
     "runtime.branch_commit": {
         "protocol",
@@ -307,6 +308,7 @@ ARROWS: dict[str, set[str]] = {
         "runtime.lake_lookup",
         "runtime.observe",
         "runtime.runs",
+        "runtime.upstream",
         "workflow.model",
         *PORTS,
     },

@@ -33,6 +33,8 @@ _BYTES = {"": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
 _OURS = "PERAGO_"
 _DEVELOPMENT = "PERAGO_DEV_"
 """The prefix of the environment variables that `dev/servers` reads."""
+_IMAGE = "PERAGO_IMAGE"
+_IMAGE_CHARS = 300
 LAKEFS_NAMES = (
     "LAKECTL_SERVER_ENDPOINT_URL",
     "LAKECTL_CREDENTIALS_ACCESS_KEY_ID",
@@ -85,6 +87,8 @@ class Settings:
     transfer: TransferMode
     wrong_input: WrongInput
     failure_reason_max_length: int
+    image: str
+    """The container image that processes run in, as commits record it, or an empty string."""
     log_format: LogFormat
     log_root: Path | None
     workspace_gc_interval: float
@@ -158,6 +162,7 @@ def _read_settings(read: _Reader, *, root: Path | None, remote: bool | None) -> 
         transfer=cast(TransferMode, read.one_of("PERAGO_TRANSFER", ("auto", "gateway", "presigned"))),
         wrong_input=cast(WrongInput, read.one_of("PERAGO_WRONG_INPUT", ("failed", "terminal"))),
         failure_reason_max_length=read.count("PERAGO_FAILURE_REASON_MAX_LENGTH", least=40),
+        image=_image(read),
         log_format=cast(LogFormat, read.one_of("PERAGO_LOG_FORMAT", ("text", "json"))),
         log_root=Path(log_root).absolute() if log_root else None,
         workspace_gc_interval=read.duration("PERAGO_WORKSPACE_GC_INTERVAL"),
@@ -175,6 +180,15 @@ def _read_settings(read: _Reader, *, root: Path | None, remote: bool | None) -> 
         spark_ui=read.one_of("PERAGO_SPARK_UI", ("0", "1")) == "1",
         spark_idle=read.duration("PERAGO_SPARK_IDLE"),
     )
+
+
+def _image(read: _Reader) -> str:
+    text = read.text(_IMAGE) or ""
+    if len(text) > _IMAGE_CHARS or not text.isprintable() or " " in text:
+        raise RuntimeConfigError(
+            f"{_IMAGE}={text[:40]!r} is not an image name of at most {_IMAGE_CHARS} characters, without spaces"
+        )
+    return shown_address(text) if "://" in text else text
 
 
 def _folder_or_uri(text: str | None) -> str | None:

@@ -190,6 +190,14 @@ _WORKER = Group(
             values="an e-mail address",
         ),
         Variable(
+            "PERAGO_IMAGE",
+            "the container image, best with its digest. Perago cannot find it out itself; publications record it as "
+            "`perago.image`",
+            "`start`, `run`, `map`",
+            unset="no image is recorded",
+            values="a name without spaces, at most 300 characters",
+        ),
+        Variable(
             "PERAGO_RUN_STEPS",
             "the beginning of the names of the built-in tasks `perago_open` and `perago_publish`. Task names are global "
             "in Conductor: teams that share one, but not their lake, choose different ones",

@@ -168,3 +168,32 @@ def test_many_commits_are_searched_in_order(lake: CommandLake, put: Put) -> None
         put(b=str(number))
     assert lake.run_here("blame", lake.repository, "a")["commit"] == wrote
     assert lake.run_here("blame", lake.repository, "a")["searched"] == 13
+
+
+def test_upstream_leads_through_merges_and_restores_to_what_was_put(lake: CommandLake, put: Put) -> None:
+    first = put(t__a="1", t__b="1")
+    lake.written("branch", lake.repository, "dev")
+    changed = put("dev", t__a="2")
+    merged = lake.written("merge", lake.repository, "dev", "main")["commit"]
+    put(t__b="by mistake")
+    restored = lake.written("restore", lake.repository, first, "t/b")["commit"]
+
+    found = lake.run_here("blame", lake.repository, "t", "--upstream")
+
+    inputs = {node["commit"]: [one["commit"] for one in node["inputs"]] for node in found["nodes"]}
+    assert [one["commit"] for one in found["inputs"]] == [restored, merged]
+    assert inputs == {restored: [first], merged: [changed], changed: [], first: []}
+    assert {node["kind"] for node in found["nodes"]} == {"restore", "merge", "import"}
+    assert (found["path"], found["kind"], found["complete"]) == ("t/", "folder", True)
+
+
+def test_upstream_says_what_it_was_cut_by_and_excludes_files(lake: CommandLake, put: Put) -> None:
+    put(a="1")
+    put(b="1")
+
+    found = lake.run_here("blame", lake.repository, "a", "--upstream", "--limit", "1")
+    refused = CliRunner().invoke(app, ["blame", lake.repository, "a", "--upstream", "--files", *lake.looking])
+
+    assert (found["complete"], found["nodes"]) == (False, [])
+    assert found["cut"] == ["a was not written by the newest 1 commits (--limit)"]
+    assert "--files and --upstream exclude each other" in refused.stderr

@@ -17,6 +17,7 @@ from perago.protocol.attempt_record import (
     parse_record,
     record_line,
 )
+from perago.protocol.provenance import Provenance
 
 WHOLE = AttemptRecord(
     execution="e1",
@@ -35,6 +36,10 @@ WHOLE = AttemptRecord(
     deleted=2,
     fence="hard",
     worker="w",
+    code="0123456789ab+dirty",
+    packages="0123456789ab",
+    runtime="perago 1, python 3",
+    image="songs:1",
     spark=SparkFigures(
         jobs=2, stages=3, rows_read=10**12, longest=(StageTime("3 Scan csv", 1.5),), partial=True
     ),
@@ -104,3 +109,9 @@ def test_names_of_stages_are_cut_and_take_no_room_from_the_rest_of_the_record() 
 )
 def test_a_line_that_is_not_a_record_is_none(line: str) -> None:
     assert parse_record(line) is None
+
+
+def test_a_record_has_the_code_and_the_environment() -> None:
+    assert WHOLE.made_with == Provenance(
+        "0123456789ab+dirty", "0123456789ab", "perago 1, python 3", "songs:1"
+    )

@@ -10,6 +10,7 @@ import perago
 from perago.protocol import metadata
 from perago.protocol.attempt import Attempt
 from perago.protocol.ledger import EntryKey, Work
+from perago.protocol.provenance import Provenance
 from perago.protocol.publication import StagedWorkspace, Workspace
 from perago.protocol.signing import Signature
 from perago.protocol.view import View
@@ -29,7 +30,9 @@ def test_docs_list_every_name() -> None:
 def test_a_publication_carries_every_name_but_the_recorded_result() -> None:
     attempt = Attempt("wf", "task", "step", "make", retry_count=0, seq=1, iteration=0)
     work = Work(EntryKey.of("make", View("data/"), {}), "1", "params", "code")
-    signature = Signature(attempt, "e1", Workspace("songs", "main", "A", "data/"), "digest", work=work)
+    made_with = Provenance("code", "packages", "runtime", "image")
+    workspace = Workspace("songs", "main", "A", "data/")
+    signature = Signature(attempt, "e1", workspace, "digest", work=work, made_with=made_with)
 
     said = signature.publication(
         StagedWorkspace("songs", "s", "C"), expected_head="A", supersedes="", fence="hard"

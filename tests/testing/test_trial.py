@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from contextlib import closing
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import pytest
 from pydantic import BaseModel
 
 from perago import PreGuardrailViolation, TaskDefinitionError, TaskInputError, WorkspaceSpec, task
+from perago.declare.code_origin import provenance_of
+from perago.lake.local.lake import LocalLake
+from perago.protocol.provenance import Provenance
 from perago.testing import Changes, TrialError, try_task
 from tests.testing.tasks import Made, Params, Renamed, counting, fail, make, plain, renamed, talk, tidy
 
@@ -21,6 +25,21 @@ def test_a_trial_shows_result_and_published_files(tmp_path: Path) -> None:
     trial = try_task(make, {"in.txt": "a", "deep/b.bin": b"\x00"}, params={"text": "b"}, root=tmp_path)
     assert (trial.status, trial.result, trial.published) == ("COMPLETED", {"length": 1}, True)
     assert trial.files == {"in.txt": b"a", "out.txt": b"ab", "deep/b.bin": b"\x00"}
+
+
+def test_a_trial_s_publication_says_which_code_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PERAGO_IMAGE", "songs:1")
+
+    try_task(make, {"in.txt": "a"}, params={"text": "b"}, root=tmp_path)
+
+    [folder] = tmp_path.glob("*/lake")
+    with closing(LocalLake(folder)) as lake:
+        [repository] = lake.repositories()
+        found = Provenance.of(lake.head(repository, "main").metadata)
+    assert found == provenance_of(make.__perago_task__, "songs:1")
+    assert found.code
 
 
 def test_a_failing_trial_says_why_and_publishes_nothing(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ def pages_of(ui_data: UiFixtureData) -> dict[str, tuple[str, dict[str, str]]]:
         "binary": ("/object", {**here, "path": "data/binary.bin"}),
         "html": ("/object", {**here, "path": "report/index.html"}),
         "picture": ("/object", {**here, "path": "report/chart.svg"}),
+        "where a file comes from": ("/upstream", {**here, "path": "data/result.txt"}),
+        "where everything comes from": ("/upstream", here),
         "compare": ("/compare", {**here, "ref": old, "to": "main"}),
         "compare one object": ("/compare", {**here, "ref": old, "to": "main", "path": "data/result.txt"}),
     }

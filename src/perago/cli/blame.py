@@ -26,18 +26,31 @@ Files = Annotated[bool, typer.Option("--files", help="Show the last writer of ea
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Search at most this many commits.")]
 
 
+Upstream = Annotated[
+    bool,
+    typer.Option("--upstream", help="Show where it comes from: the attempts behind it, and their inputs."),
+]
+Depth = Annotated[
+    int, typer.Option("--depth", min=1, help="With --upstream, go at most this many steps back.")
+]
+
+
 def blame(
     where: RepositoryAt,
     rest: Rest,
     files: Files = False,
+    upstream: Upstream = False,
+    depth: Depth = 20,
     limit: Limit = 1000,
     root: Root = None,
     remote: Remote = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the commit that last wrote a file or a table's folder, with the step, attempt and input behind it."""
+    from perago.cli.upstream_view import show_upstream
     from perago.runtime.blame import find_last_writer
     from perago.runtime.lake_lookup import suggesting_existing_names
+    from perago.runtime.upstream import Limits, find_upstream
 
     repository, ref = read_repository(where)
     words = list(rest)
@@ -45,7 +58,15 @@ def blame(
         ref = words.pop(0) if len(words) > 1 else "main"
     if len(words) > 1:
         raise typer.BadParameter(f"too many arguments: {' '.join(words[1:])}")
+    if files and upstream:
+        raise typer.BadParameter("--files and --upstream exclude each other")
     choice = choose_servers(root, remote, lake_only=True)
+    if upstream:
+        with choice.open_lake() as lake, suggesting_existing_names(lake, repository, ref):
+            limits = Limits(depth=depth, commits=limit)
+            traced = find_upstream(lake, repository, ref, words[0].lstrip("/"), limits)
+        show_upstream(repository, ref, traced, as_json=as_json)
+        return
     with choice.open_lake() as lake:
         with suggesting_existing_names(lake, repository, ref):
             found = find_last_writer(lake, repository, ref, words[0].lstrip("/"), limit=limit)

@@ -11,6 +11,7 @@ from perago.cli.options import AsJson, Remote, RepositoryAt, Root, format_time, 
 from perago.cli.server_choice import open_lake_to_read
 from perago.errors import LakeError
 from perago.protocol.metadata import FENCE, KEY
+from perago.protocol.provenance import Provenance
 from perago.runtime.lake_lookup import ReplacedCommit, replaced_commits, suggesting_existing_names
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def history(
         for one in replaced.get(commit.id, ()):
             output.say(f"  {_line(one.commit)}  [{_fate(one)}; the tag {one.tag} keeps it]")
         key = commit.metadata.get(KEY)
-        signed = f"  [{key}, fence {commit.metadata.get(FENCE, '?')}]" if key else ""
+        made_with = Provenance.of(commit.metadata).short
+        with_code = f", code {made_with}" if made_with else ""
+        signed = f"  [{key}, fence {commit.metadata.get(FENCE, '?')}{with_code}]" if key else ""
         output.say(f"{_line(commit)}{signed}")
     if left_out:
         output.note(f"{left_out} more tags of replaced commits were not read")

@@ -25,6 +25,7 @@ from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import parse_record
 from perago.protocol.names import SHORT
+from perago.protocol.provenance import is_packages_line
 from perago.protocol.steps import PRE_CHECKS, SESSION
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.sanitize import printable
@@ -93,7 +94,7 @@ class Viewer:
             self._steps[attempt.task_id] = event.text or event.step
         if attempt is not None and event.kind == "step" and not self._silent:
             self._show_session(attempt, event.step)
-        if attempt is not None and event.kind == "printed" and parse_record(event.text) is None:
+        if attempt is not None and event.kind == "printed" and _is_output(event.text):
             for line in [event.text] if self._verbose else self._folds[attempt.task_id](event.text):
                 self.print_line(attempt.reference_task_name, attempt.retry_count, line)
         if event.kind in ("draining", "forced") and not self._silent:
@@ -264,6 +265,7 @@ def as_json(state: WorkflowState, attempts: Sequence[LoggedAttempt]) -> dict[str
         "input": dict(state.input),
         "output": dict(state.output),
         "tasks": [_task_json(attempt) for attempt in attempts],
+        "packages": {digest: found for one in attempts for digest, found in one.packages.items()},
     }
 
 
@@ -311,3 +313,8 @@ def _task_json(attempt: LoggedAttempt) -> dict[str, Any]:
         "reason": task.reason,
         "records": [asdict(record) for record in attempt.records],
     }
+
+
+def _is_output(line: str) -> bool:
+    """Return whether a body printed a line, which may also be about the execution itself."""
+    return parse_record(line) is None and not is_packages_line(line)

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from perago.protocol.provenance import Provenance
+
 MARK = "perago.attempt "
 MOST_BYTES = 4096
 _VERSION = 1
@@ -93,8 +95,18 @@ class AttemptRecord:
     """The tag that keeps a commit that the publication replaced although no task had signed it; usually empty."""
     skipped: str = ""
     """The publication since which nothing has changed, if the body was skipped; usually empty."""
+    code: str = ""
+    packages: str = ""
+    runtime: str = ""
+    image: str = ""
+    """`code`, `packages`, `runtime` and `image` are those of the commits (`protocol/provenance`)."""
     spark: SparkFigures | None = None
     """The work that Spark did, or None if the task is no Spark task or nothing is known."""
+
+    @property
+    def made_with(self) -> Provenance:
+        """The code and the environment."""
+        return Provenance(self.code, self.packages, self.runtime, self.image)
 
 
 def record_line(record: AttemptRecord) -> str:

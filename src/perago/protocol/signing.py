@@ -38,10 +38,13 @@ from perago.protocol.metadata import (
     TASK_ID,
     WRITES,
 )
+from perago.protocol.provenance import UNKNOWN, Provenance
 from perago.protocol.publication import Commit, StagedWorkspace, Workspace
 from perago.protocol.view import View
 
 MAX_RECORDED_RESULT = 64 * 1024
+NOT_SIGNED = "not signed"
+"""The author of a commit that says nothing about who made it."""
 _MOST_NAMED = 10
 """The number of steps that the message of a published run names; its metadata has all of them."""
 _SHORT = 12
@@ -54,6 +57,8 @@ class RunSummary:
     commit: str
     steps: str
     entries: str = "[]"
+    made_with: Provenance = UNKNOWN
+    """What all steps of the run have in common."""
 
     def message(self, attempt: Attempt, verb: str) -> str:
         """Return a commit message that names the run, its workflow, and its steps with their commits."""
@@ -78,6 +83,8 @@ class Signature:
     """Set only if the publication contains a whole run."""
     work: Work | None = None
     """Set if the publication is an entry of the ledger."""
+    made_with: Provenance = UNKNOWN
+    """The code and the environment of the attempt; for a run, what its steps have in common."""
 
     def staging(self, branch: str, *, base: str, fence: str, recorded: str | None = None) -> dict[str, str]:
         """Return the metadata for the commit on a staging branch that was created at `base`.
@@ -130,6 +137,7 @@ class Signature:
             SUPERSEDES: supersedes,
             DIGEST: self.input_digest,
             FENCE: fence,
+            **self.made_with.metadata(),
             **({} if self.work is None else self.work.metadata()),
             **({} if self.run is None else self._run_metadata(self.run)),
         }
@@ -227,7 +235,7 @@ def author_of(commit: Commit) -> str:
     key = commit.metadata.get(KEY, "")
     if key.startswith("perago-"):
         return key.replace("-", " ", 1)
-    return commit.committer or "not signed"
+    return commit.committer or NOT_SIGNED
 
 
 def is_by_attempt(commit: Commit, attempt: Attempt) -> bool:

@@ -43,11 +43,10 @@ def find_last_writer(lake: ReadableLake, repository: str, ref: str, path: str, *
     of these commits.
     """
     head = lake.commit_at(repository, ref).id
-    kind, path = _kind_of(lake, repository, head, path)
+    kind, path = kind_of_path(lake, repository, head, path)
     searched = 0
-    for commit, wrote in _walk(
-        lake, repository, head, limit, lambda one: _changes(lake, repository, one, path)
-    ):
+    log = lake.log(repository, head, limit)
+    for commit, wrote in walk(log, lambda one: _changes(lake, repository, one, path)):
         searched += 1
         if wrote:
             return Blame(path, kind, commit, searched)
@@ -68,9 +67,8 @@ def find_file_writers(
     found: dict[str, Commit | None] = dict.fromkeys(files)
     left = set(files)
     # The newest commits usually wrote most files, so stop as soon as every file has its writer.
-    for commit, paths in _walk(
-        lake, repository, head, limit, lambda one: _changed_paths(lake, repository, one, prefix)
-    ):
+    log = lake.log(repository, head, limit)
+    for commit, paths in walk(log, lambda one: _changed_paths(lake, repository, one, prefix)):
         for path in left.intersection(paths):
             found[path] = commit
         left.difference_update(paths)
@@ -79,11 +77,8 @@ def find_file_writers(
     return found
 
 
-def _walk(
-    lake: ReadableLake, repository: str, head: str, limit: int, look: Callable[[Commit], T]
-) -> Iterator[tuple[Commit, T]]:
+def walk(commits: Iterator[Commit], look: Callable[[Commit], T]) -> Iterator[tuple[Commit, T]]:
     """Yield a branch's commits, newest first, each with the result of `look`, which is called on several threads."""
-    commits = lake.log(repository, head, limit)
     size = 1
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         # Begin with one commit, since the newest one is often the last writer.
@@ -92,7 +87,7 @@ def _walk(
             size = _AT_ONCE * 4
 
 
-def _kind_of(
+def kind_of_path(
     lake: ReadableLake, repository: str, head: str, path: str
 ) -> tuple[Literal["file", "folder", "deleted"], str]:
     """Return what a path is at a commit, and the path as a listing has it."""

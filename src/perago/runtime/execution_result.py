@@ -15,6 +15,7 @@ from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import CheckRecord, SparkFigures
 from perago.protocol.outcome import Outcome
+from perago.protocol.provenance import UNKNOWN, Provenance
 from perago.protocol.worker_faults import WorkerFault
 
 
@@ -44,6 +45,9 @@ class Observations:
     """The lines of the user traceback, if user code raised an exception."""
     spark: SparkFigures | None = None
     """The work that Spark did, or None if the task is no Spark task or nothing is known."""
+    made_with: Provenance = UNKNOWN
+    packages: tuple[str, ...] = ()
+    """The installed distributions, if the task log of this execution lists them."""
 
 
 @dataclass(frozen=True, slots=True)

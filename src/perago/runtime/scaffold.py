@@ -112,7 +112,7 @@ def project_files(name: ProjectName, *, spark: bool, version: str) -> dict[str, 
 
 
 def _fill(template: str, words: Mapping[str, str]) -> str:
-    text = files("perago.runtime").joinpath("templates", f"{template}.tmpl").read_text("utf-8")
+    text = files(__package__).joinpath("templates", f"{template}.tmpl").read_text("utf-8")
     return _WORD.sub(lambda found: words[found[1]], text)
 
 

@@ -5,7 +5,7 @@ trial polls a retry that another one left behind.
 
 All Spark trials of a test process share one Spark session, which is started for the first of them.  Its scratch folder
 is outside the tests' folders, because the session outlives each test.  The only setting that it takes from the
-environment is `PERAGO_SPARK_CONF` (for jars, for example).
+environment is `PERAGO_SPARK_CONF` (for jars, for example).  Trials take `PERAGO_IMAGE` from there, too.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from perago.spark.places import SparkPlaces
 
 _CONF = "PERAGO_SPARK_CONF"
+_IMAGE = "PERAGO_IMAGE"
 
 
 class Clock:
@@ -90,6 +91,7 @@ class TrialEnvironment:
             self.settings.workspace_root,
             max_result_bytes=max_result_bytes(),
             open_place=self._places(tasks),
+            image=self.settings.image,
         )
 
     def _places(self, tasks: Sequence[TaskDefinition]) -> OpenPlace:
@@ -106,7 +108,8 @@ def open_environment(root: Path | None = None, clock: Clock | None = None) -> It
     with ExitStack() as closes:
         if root is None:
             root = Path(closes.enter_context(tempfile.TemporaryDirectory(prefix="perago-trial-")))
-        settings = for_short_run(load_settings({}, root=Path(root) / secrets.token_hex(4)))
+        environ = {_IMAGE: os.environ[_IMAGE]} if _IMAGE in os.environ else {}
+        settings = for_short_run(load_settings(environ, root=Path(root) / secrets.token_hex(4)))
         lake = closes.enter_context(closing(open_local_lake(settings)))
         yield TrialEnvironment(lake, settings, clock or Clock())
 

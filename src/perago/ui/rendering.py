@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from perago.protocol.names import SHORT
+from perago.protocol.provenance import Provenance
 from perago.protocol.signing import author_of, maker_of
 from perago.runtime.observe.sanitize import overwritten, printable
 from perago.runtime.runs import format
@@ -130,6 +131,8 @@ def _environment() -> Environment:
         changed_nothing=format.changed_nothing,
         size=format.size,
         spark_lines=format.spark_lines,
+        made_with=format.made_with,
+        provenance=lambda commit: Provenance.of(commit.metadata),
         maker=maker_of,
         author=author_of,
         short=lambda text: str(text)[:SHORT],

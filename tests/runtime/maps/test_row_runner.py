@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from perago import TaskFailed, TaskTerminalError
+from perago.declare.code_origin import provenance_of
 from perago.errors import LakeUnavailable
+from perago.protocol.provenance import Provenance
 from perago.runtime.maps.plan import MOST_DEATHS
 from perago.runtime.maps.record import REPOSITORY, Ended, RowClaim
 from perago.runtime.maps.row_runner import MapRows, attempt_of
@@ -58,6 +60,7 @@ class TestARow:
         head, *rest = mapped.history()
         assert rest == before
         assert (outcome.status, outcome.published, outcome.ref) == ("COMPLETED", head.id, before[0].id)
+        assert Provenance.of(head.metadata) == provenance_of(mapped.task)
         assert (outcome.attempts, outcome.changed, outcome.result) == (1, 1, {"said": "mapped"})
         assert outcome.uploaded == len("mapped")
         assert {"download", "body", "publish"} <= outcome.steps.keys()

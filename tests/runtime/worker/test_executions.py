@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perago.protocol.attempt_record import AttemptRecord, CheckRecord, parse_record
+from perago.protocol.provenance import read_packages
 from tests.support.docs.sources import OUR_FILES
 from tests.support.worlds.clock import eventually
 from tests.support.worlds.worker_world import Worker, WorkerWorld
@@ -61,7 +62,12 @@ def test_a_task_log_has_what_the_body_said_and_ends_with_its_record(world: Worke
     assert [line for line in case.lines if lines.count(line) != 1] == [], lines
     assert [line for line in lines if any(part in line for part in case.no_lines) or parse_record(line)] == []
     assert case.in_reason in (first.reason or "")
-    check_record(parse_record(last), case)
+    record = parse_record(last)
+    check_record(record, case)
+    if case.status != "DIED":
+        # The first attempt of a workflow that an executor runs lists what is installed.
+        assert record is not None
+        assert any(one.startswith("pydantic==") for one in read_packages(lines)[record.packages])
     if world.workflow(workflow_id).running:
         world.terminate(workflow_id)
     worker.drain()
@@ -97,6 +103,8 @@ def check_record(record: AttemptRecord | None, case: Case) -> None:
     assert record.seconds.keys() >= {"input", "download", "body"}
     if case.status != "DIED":
         assert record.checks == (HELD,)
+        assert record.made_with.code
+        assert record.runtime.startswith("perago ")
     if case.status == "COMPLETED":
         assert (record.changed, record.deleted) == (1, 0)
         assert record.uploaded > 0

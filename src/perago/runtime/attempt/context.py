@@ -108,6 +108,8 @@ class AttemptContext:
     wrong_input: WrongInput = "failed"
     recompute: Recompute = NOTHING_FORCED
     """The work that is done again although nothing has changed."""
+    image: str = ""
+    """The container image that PERAGO_IMAGE names."""
     mask: Callable[[str], str] = str
     """Hides secrets in text.  It is applied before the text is truncated."""
 

@@ -32,6 +32,7 @@ from perago.protocol.ledger import run_entries_text
 from perago.protocol.metadata import INPUT_REF, KEY, RUN_COMMIT
 from perago.protocol.names import is_run_branch_of, published_tag_name, run_branch_name
 from perago.protocol.paths import in_actions
+from perago.protocol.provenance import Provenance, in_common
 from perago.protocol.publication import MAX_RANGE, Commit, TargetBranch, Workspace, own_commits
 from perago.protocol.refusal import made_by
 from perago.protocol.run_steps import (
@@ -213,7 +214,8 @@ class PublishRun(Transaction):
             view = _view_of_run(run.workflows, last.repository, branches)
             target = replace(target, prefix=view.prefix, declared_view=view if view.declared else None)
         entries = run_entries_text(entries_in_run(self._context.lake, last.repository, run.commits))
-        summary = RunSummary(last.ref, steps_text(run.commits), entries)
+        made_with = in_common(Provenance.of(commit.metadata) for commit in run.commits)
+        summary = RunSummary(last.ref, steps_text(run.commits), entries, made_with)
         publisher = self._publisher_of(target, last.ref, cleanup, summary, rebases=rebases)
         found = self._revoke_and_find(publisher, last.ref)
         if found.published is not None:
@@ -240,7 +242,8 @@ class PublishRun(Transaction):
             input_ref=last,
             view=_WHOLE,
         )
-        signature = Signature(self._attempt, self._execution_id, target, digest, summary)
+        made_with = summary.made_with if summary is not None else self._made_with
+        signature = Signature(self._attempt, self._execution_id, target, digest, summary, made_with=made_with)
         return self._new_publisher(signature, cleanup, rebases=rebases)
 
     def _revoke_and_find(self, publisher: Publisher, last: str) -> _Found:

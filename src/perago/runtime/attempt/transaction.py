@@ -32,6 +32,7 @@ from functools import partial
 from typing import Any, Never
 
 from perago.declare.checks import Check, is_user_code
+from perago.declare.code_origin import provenance_of
 from perago.declare.input_changes import reading_changes
 from perago.declare.task import TaskDefinition
 from perago.declare.user_code import user_code
@@ -86,6 +87,7 @@ class Transaction:
         self._seconds: dict[str, float] = {}
         self._traffic = Traffic(context.note)
         self._changes: AttemptChanges | None = None
+        self._made_with = provenance_of(task, context.image)
         self._trace = ExecutionTrace(context.mask, context.wrong_input)
 
     def run(self, hand_over: Callable[[ExecutionResult], None]) -> ExecutionResult:
@@ -134,7 +136,9 @@ class Transaction:
             view=start.workspace.view,
         )
         work = work_of(task, given.plain_params, start.workspace.view)
-        signature = Signature(self._attempt, self._execution_id, start.workspace, digest, work=work)
+        signature = Signature(
+            self._attempt, self._execution_id, start.workspace, digest, work=work, made_with=self._made_with
+        )
         publisher = self._new_publisher(signature, cleanup, start.at_head, rebases=task.workspace.rebases)
         target, left_out = None, NOTHING_LEFT_OUT
         if not task.workspace.read_only:
@@ -435,7 +439,10 @@ class Transaction:
             claim = Claim(publisher.signature.workspace.repository, publisher.claimed)
         level = publisher.fence_level if publisher is not None else None
         step, seconds = self._step.name, dict(self._seconds)
-        moved, seen = self._traffic.moved, replace(self._trace.seen, spark=self._traffic.spark)
+        moved, seen = (
+            self._traffic.moved,
+            replace(self._trace.seen, spark=self._traffic.spark, made_with=self._made_with),
+        )
         tries = publisher.tries.count if publisher is not None else 0
         view = (
             publisher.signature.workspace.view.roots if publisher is not None and publisher.rebases else None

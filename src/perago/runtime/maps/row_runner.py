@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from perago.declare.code_origin import remember_code
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.declare.user_code import user_code
@@ -285,6 +286,7 @@ class RowRunner:
             retry_query=ask_until_answered,
             wrong_input=_WRONG_INPUT,
             recompute=self.plan.recompute(reference),
+            image=self.plan.lake.settings.image,
             mask=self._mask,
         )
 
@@ -296,6 +298,7 @@ def load_task(plan: MapPlan) -> TaskDefinition:
     found = {task.name: task for task in load_tasks([plan.target])}
     if plan.task not in found:
         raise RuntimeConfigError(f"{plan.target} declares no task {plan.task!r} here")
+    remember_code([found[plan.task]])
     return found[plan.task]
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from perago.orchestrator.base import TaskState, WorkflowState
 from perago.protocol.attempt_record import AttemptRecord, SparkFigures
+from perago.protocol.provenance import Provenance
 from perago.runtime.observe.sanitize import overwritten
 from perago.runtime.runs.inspect import OPEN, seconds_of
 from perago.runtime.runs.run_input import workspaces_in
@@ -166,6 +167,8 @@ def record_lines(record: AttemptRecord) -> Iterator[str]:
         found = f": {check.found}" if check.found else ""
         failed = " (did not pass, only a warning)" if check.level == "warn" else " (did not pass)"
         yield f"check {check.phase} {check.label}{found}{'' if check.passed else failed}"
+    if made := made_with(record.made_with):
+        yield f"made with: {made}"
     if record.left_out:
         yield f"{record.left_out} more checks are not recorded"
     if record.downloaded or record.uploaded or record.saved:
@@ -181,6 +184,12 @@ def record_lines(record: AttemptRecord) -> Iterator[str]:
         yield f"{SKIPPED} {record.skipped}"
     if record.replaced_unsigned:
         yield f"warning: {replaced_unsigned(record.replaced_unsigned)}"
+
+
+def made_with(found: Provenance) -> str:
+    """Format the code and the environment of an attempt.  Returns an empty string if nothing is known."""
+    packages = f"packages {found.packages}" if found.packages else ""
+    return ", ".join(part for part in (found.short, packages, found.image) if part)
 
 
 def spark_lines(figures: SparkFigures) -> Iterator[str]:

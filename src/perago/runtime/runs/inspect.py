@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from perago.errors import OrchestratorNotFound, RuntimeConfigError
 from perago.orchestrator.base import LogLine, Orchestrator, TaskState, WorkflowState
 from perago.protocol.attempt_record import AttemptRecord, parse_record
+from perago.protocol.provenance import is_packages_line, read_packages
 from perago.protocol.suggestions import did_you_mean
 from perago.runtime.root.spark_uis import spark_uis
 from perago.runtime.runs.record import (
@@ -49,6 +50,8 @@ class LoggedAttempt:
     lines: Sequence[LogLine] = ()
     """The body's output and logs, without the execution records."""
     records: Sequence[AttemptRecord] = ()
+    packages: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The lists of installed distributions in its log, by digest.  Usually only one attempt of a workflow has one."""
 
     @property
     def record(self) -> AttemptRecord | None:
@@ -69,19 +72,23 @@ def attempts_of(orchestrator: Orchestrator, state: WorkflowState) -> list[Logged
 def read_attempt(orchestrator: Orchestrator, task: TaskState) -> LoggedAttempt:
     """Return one attempt with its task log."""
     # An attempt that has not started has no log, so skip the call.
-    lines, records = read_log(orchestrator.task_log(task.task_id) if task.started is not None else ())
-    return LoggedAttempt(task, lines, records)
+    log = orchestrator.task_log(task.task_id) if task.started is not None else ()
+    lines, records = read_log(log)
+    return LoggedAttempt(task, lines, records, read_packages(line.text for line in log))
 
 
 def read_log(log: Sequence[LogLine]) -> tuple[list[LogLine], list[AttemptRecord]]:
-    """Split a task's log into the body's lines and the records of its executions."""
+    """Split a task's log into the body's lines and the records of its executions.
+
+    The lines that list the installed distributions are in neither.
+    """
     lines, records = list[LogLine](), list[AttemptRecord]()
     for line in log:
         record = parse_record(line.text)
-        if record is None:
-            lines.append(line)
-        else:
+        if record is not None:
             records.append(record)
+        elif not is_packages_line(line.text):
+            lines.append(line)
     return lines, records
 
 

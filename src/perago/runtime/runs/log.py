@@ -17,6 +17,7 @@ from typing import TextIO
 from perago.errors import RuntimeConfigError
 from perago.orchestrator.base import LogLine, Orchestrator, TaskState, WorkflowState
 from perago.protocol.attempt_record import parse_record
+from perago.protocol.provenance import is_packages_line
 from perago.protocol.suggestions import did_you_mean, listed
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import trace_of
@@ -209,6 +210,8 @@ class RunLog(logging.Handler):
             self._at[event.attempt.task_id] = event.step
         elif event.kind == "printed":
             record = parse_record(event.text)
+            if record is None and is_packages_line(event.text):
+                return
             if record is None:
                 self.write(body_line(reference, retry, event.text))
                 return

@@ -19,14 +19,15 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from perago.declare.task import TaskDefinition
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import AttemptRecord, record_line
+from perago.protocol.provenance import packages_lines
 from perago.protocol.steps import PUBLISH
-from perago.runtime.execution_result import ExecutionResult
+from perago.runtime.execution_result import ExecutionResult, Observations
 from perago.runtime.observe.events import Event, Kind, Listener
 from perago.runtime.observe.logs import attempt_fields
 from perago.runtime.observe.sanitize import Masker
@@ -199,8 +200,11 @@ class Executions:
             self._in_flight.drop(execution_id)
 
     def _end_log(self, execution: Execution, *, timeout: float) -> None:
-        for line in execution.result.seen.trace if execution.result is not None else ():
+        seen = execution.result.seen if execution.result is not None else Observations()
+        for line in seen.trace:
             self._task_logs.add(execution.id, self.mask(line))
+        for line in packages_lines(seen.packages):
+            self._task_logs.add(execution.id, line)
         record = _record_line(execution, self._worker_id, self.mask)
         self._task_logs.finish(execution.id, record=record, timeout=timeout)
 
@@ -287,5 +291,6 @@ def _with_result(record: AttemptRecord, result: ExecutionResult) -> AttemptRecor
         replaced_unsigned=seen.replaced_unsigned,
         skipped=seen.skipped,
         spark=seen.spark,
+        **asdict(seen.made_with),
         fence=result.fence_level or "",
     )

@@ -30,6 +30,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, NoReturn
 
 from perago.backend import Backend
+from perago.declare.code_origin import installed_packages, remember_code
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.protocol.attempt import Attempt
@@ -65,6 +66,8 @@ MOST_WAITING_CLEANUPS = 4
 
 OVERLAP_THREADS = 4
 """Number of threads for the concurrent parts of an attempt: revoking, claiming, determining the fence level."""
+
+_MOST_LISTED = 1000
 
 EXIT_SECONDS = 10.0
 """Time limit in seconds for an orderly exit of the Python process."""
@@ -154,6 +157,7 @@ def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> 
     with ExitStack() as opened:
         try:
             tasks = {task.name: task for task in load_tasks(spec.targets) if task.name in spec.tasks}
+            remember_code(tasks.values())
             lake, orchestrator = opened.enter_context(spec.servers.opened())
             open_place = spec.servers.open_places(list(tasks.values()))
         except Exception as error:
@@ -171,6 +175,7 @@ def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> 
             retry_query=ask_until_answered,
             wrong_input=spec.settings.wrong_input,
             recompute=spec.recompute,
+            image=spec.settings.image,
             mask=Masker(secrets_of(spec.settings)),
         )
         _AttemptLoop(tasks, context, spec.observe, supervisor, printer).run()
@@ -240,6 +245,8 @@ class _AttemptLoop:
         self._observe = observe
         self._supervisor = supervisor
         self._printer = printer
+        self._listed: dict[str, None] = {}
+        """The newest workflows with an attempt whose log lists the installed distributions."""
 
     def run(self) -> None:
         """Run the requested attempts until `Stop` arrives, then finish cleaning up."""
@@ -249,9 +256,15 @@ class _AttemptLoop:
 
     def _run_attempt(self, request: Run, cleaner: _Cleaner) -> None:
         attempt, execution_id = request.assignment.attempt, request.execution_id
-        leaks = ProcessLeaks()
+        leaks, workflow = ProcessLeaks(), attempt.workflow_instance_id
 
         def hand_over(result: ExecutionResult) -> None:
+            if workflow not in self._listed:
+                # In the log of one attempt: the others have the digest of the list.
+                self._listed[workflow] = None
+                result = replace(result, seen=replace(result.seen, packages=installed_packages()))
+            while len(self._listed) > _MOST_LISTED:
+                del self._listed[next(iter(self._listed))]
             # Report the result first, whatever the body has done to this process.
             self._supervisor.send(Ended(execution_id, result, leaks.unusable_reason()))
             self._printer.end(execution_id)
