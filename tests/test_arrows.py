@@ -191,6 +191,13 @@ ARROWS: dict[str, set[str]] = {
         "runtime.table_files",
         *PORTS,
     },
+    "runtime.dev_branch": {
+        "errors",
+        "runtime.__init__",
+        "runtime.lake_lookup",
+        "runtime.root",
+        *PORTS,
+    },
     "runtime.blame": {"protocol", "errors", "runtime.__init__", "runtime.lake_lookup", *PORTS},
     "runtime.branch_commit": {
         "protocol",
@@ -294,7 +301,6 @@ ARROWS: dict[str, set[str]] = {
         "runtime.blame",
         "runtime.lake_lookup",
         "runtime.observe",
-        "runtime.row_diff",
         "runtime.runs",
         "runtime.table_files",
         "workflow.model",

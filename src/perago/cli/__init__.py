@@ -39,6 +39,7 @@ _COMMANDS = {
     "put": "put",
     "get": "get",
     "branch": "branch",
+    "dev": "dev",
     "merge": "merge",
     "restore": "restore",
     "history": "history",
