@@ -63,7 +63,21 @@ WORKER = {
 }
 
 ARROWS: dict[str, set[str]] = {
-    "__init__": {"declare", "protocol", "spark", "errors"},
+    "__init__": {"declare", "notebook", "protocol", "spark", "errors"},
+    # Its imports, apart from errors, are inside functions: importing perago must stay cheap.
+    "notebook": {
+        "backend",
+        "protocol",
+        "runtime.__init__",
+        "runtime.delta_log",
+        "runtime.folder_download",
+        "runtime.lake_lookup",
+        "runtime.table_files",
+        "settings",
+        "spark",
+        "errors",
+        *PORTS,
+    },
     "__main__": {"cli"},
     "errors": set(),
     "lakectl_config": {"errors"},
@@ -261,6 +275,7 @@ ARROWS: dict[str, set[str]] = {
         "runtime.periodic",
         "runtime.maps",
         "runtime.root",
+        "runtime.table_files",
         "declare",
         "protocol",
         "settings",

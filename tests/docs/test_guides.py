@@ -60,6 +60,10 @@ def test_a_task_works_on_what_has_changed_and_a_step_is_skipped(
     assert follow(page("only-what-changed.md"), folder, environment) == 6
 
 
+def test_a_notebook_reads_tables_and_files_at_a_commit(folder: Path, environment: dict[str, str]) -> None:
+    assert follow(page("notebooks.md"), folder, environment) == 4
+
+
 def test_conductor_starts_the_workflow_that_tells_of_a_failure(
     folder: Path, on_servers: dict[str, str], conductor_server: Any
 ) -> None:
