@@ -129,6 +129,13 @@ def test_merge_shows_only_the_paths_that_it_is_asked_for(two: CommandLake) -> No
     assert merged["diff"]["tables"] == []
 
 
+def test_merge_says_that_it_changes_nothing_at_a_path(two: CommandLake) -> None:
+    done = two.write("merge", two.repository, "dev", "main", "plyas", "--diff", "--rows", "--yes")
+
+    assert done.exit_code == 0, done.output
+    assert "plyas: the merge changes nothing there" in done.stderr
+
+
 def test_merge_of_nothing_shows_nothing(two: CommandLake) -> None:
     two.written("merge", two.repository, "dev", "main")
 

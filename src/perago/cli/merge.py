@@ -142,6 +142,11 @@ def _compare(lake: ReadableLake, staged: StagedMerge, request: _DiffRequest) -> 
         for change in staged.changes.rows
         if not request.paths or any(_within(path, change.path) for path in request.paths)
     ]
+    for path in request.paths:
+        if not any(_within(path, change.path) for change in objects):
+            output.note(f"{path}: the merge changes nothing there")
+    if staged.changes.more:
+        output.note(f"only the first {len(staged.changes.rows)} objects that the merge changes were compared")
     if not request.rows:
         return _MergeDiff(objects, [])
     changed = [change.path for change in objects]
