@@ -45,6 +45,9 @@ EXPORTS = {
     "load_module_task",
     "build_taskdef",
     "write_taskdef",
+    # notebooks
+    "read",
+    "ReadWorkspace",
     # errors
     "PeragoError",
     "TaskDefinitionError",

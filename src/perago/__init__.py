@@ -39,6 +39,7 @@ from perago.errors import (
     TaskResultError,
     TaskTerminalError,
 )
+from perago.notebook import ReadWorkspace, read
 from perago.spark.workspace import SparkWorkspace
 
 __version__ = "1.0.0.dev0"
@@ -52,6 +53,7 @@ __all__ = [
     "PreGuardrailViolation",
     "PublishBudget",
     "PublishFenceError",
+    "ReadWorkspace",
     "RetryPolicy",
     "RuntimeConfigError",
     "SparkControls",
@@ -75,6 +77,7 @@ __all__ = [
     "forbid_nulls",
     "load_module_task",
     "load_tasks",
+    "read",
     "require",
     "require_columns",
     "require_dir",

@@ -64,6 +64,10 @@ def test_a_report_leads_back_to_what_was_imported(folder: Path, environment: dic
     assert follow(page("provenance.md"), folder, environment) == 8
 
 
+def test_a_notebook_reads_tables_and_files_at_a_commit(folder: Path, environment: dict[str, str]) -> None:
+    assert follow(page("notebooks.md"), folder, environment) == 4
+
+
 def test_conductor_starts_the_workflow_that_tells_of_a_failure(
     folder: Path, on_servers: dict[str, str], conductor_server: Any
 ) -> None:

@@ -82,7 +82,7 @@ def test_other_sources_are_allowed(text: str) -> None:
     assert not FROM_THE_INDEX.search(text)
 
 
-@pytest.mark.parametrize("extra", ["spark", "ui"])
+@pytest.mark.parametrize("extra", ["spark", "ui", "diff"])
 def test_the_command_that_errors_print_keeps_this_perago(extra: str) -> None:
     # Nothing is looked up on an index: this environment has what the extras need.
     pasted = [*shlex.split(install_extra(extra)), "--dry-run", "--no-index"]
@@ -116,6 +116,7 @@ def test_the_command_names_the_checkout_where_perago_is_not_installed() -> None:
         ("pyspark", ["start", "tasks.py", "--local", "--register", "--engine", "spark"], "spark"),
         ("starlette", ["ui"], "ui"),
         ("starlette", ["run", "flow.json", "--tasks", "tasks.py", "--ui"], "ui"),
+        ("duckdb", ["diff", "songs", "main", "dev", "plays", "--rows"], "diff"),
     ],
     ids=lambda one: " ".join(one[:1]) if isinstance(one, list) else one,
 )

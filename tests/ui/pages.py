@@ -9,7 +9,7 @@ def pages_of(ui_data: UiFixtureData) -> dict[str, tuple[str, dict[str, str]]]:
     """Path and query by name."""
     world = ui_data.world
     here = {"repo": world.repository, "ref": "main"}
-    old = world.history()[-2]
+    old, oldest = world.history()[-2:]
     return {
         "runs": ("/runs", {}),
         "a run that goes on": ("/run", {"id": ui_data.forked}),
@@ -35,4 +35,6 @@ def pages_of(ui_data: UiFixtureData) -> dict[str, tuple[str, dict[str, str]]]:
         "where everything comes from": ("/upstream", here),
         "compare": ("/compare", {**here, "ref": old, "to": "main"}),
         "compare one object": ("/compare", {**here, "ref": old, "to": "main", "path": "data/result.txt"}),
+        "rows": ("/rows", {**here, "ref": oldest, "to": "main", "path": "data/plays.csv", "key": "id"}),
+        "rows that cannot be compared": ("/rows", {**here, "ref": oldest, "to": "main", "path": "data"}),
     }

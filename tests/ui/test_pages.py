@@ -17,7 +17,7 @@ from perago.lake.local.lake import LocalLake
 from perago.runtime.root.spark_uis import note_ui
 from perago.runtime.root.state_dir import own_folder
 from perago.runtime.runs.record import Run, RunEnd, runs_folder, save_end, save_run
-from perago.ui import parquet_preview
+from perago.ui import parquet_preview, row_pages
 from perago.ui.graph import graph_of
 from perago.ui.preview import FIRST_BYTES
 from perago.ui.rendering import escape_hidden, link
@@ -305,3 +305,47 @@ def test_live_events_hold_no_line_of_anybody_else(http: httpx.Client, ui_data: U
     assert [block[0] for block in events[1:]] == ["event: parts", "event: over"]
     parts = json.loads(events[1][1].removeprefix("data: "))["parts"]
     assert [part["id"] for part in parts] == ["head", "graph", "step"]
+
+
+class TestRows:
+    def test_the_rows_of_a_table_that_differ_are_shown(
+        self, http: httpx.Client, ui_data: UiFixtureData
+    ) -> None:
+        path, query = pages_of(ui_data)["rows"]
+
+        page = unescape(http.get(path, params=query).text)
+
+        assert "2 added, 0 removed, 0 changed" in page
+        assert "=cmd|' /C calc'!A0" in page
+
+    def test_what_cannot_be_compared_is_told_on_the_page(
+        self, http: httpx.Client, ui_data: UiFixtureData
+    ) -> None:
+        path, query = pages_of(ui_data)["rows that cannot be compared"]
+
+        answer = http.get(path, params=query)
+
+        assert answer.status_code == 200
+        assert "'data' is not a table" in unescape(answer.text)
+
+    def test_names_that_look_like_options_are_names(self, http: httpx.Client, ui_data: UiFixtureData) -> None:
+        _, query = pages_of(ui_data)["rows"]
+
+        page = unescape(http.get("/rows", params={**query, "path": "--help", "key": "--json"}).text)
+
+        assert "there is no object '--help'" in page
+
+    def test_a_comparison_that_takes_too_long_ends(
+        self, http: httpx.Client, ui_data: UiFixtureData, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(row_pages, "LONGEST_SECONDS", 0.01)
+        path, query = pages_of(ui_data)["rows"]
+
+        assert "comparing took more than 0.01 s" in http.get(path, params=query).text
+
+    def test_two_commits_side_by_side_lead_to_the_rows(
+        self, http: httpx.Client, ui_data: UiFixtureData
+    ) -> None:
+        _, query = pages_of(ui_data)["rows"]
+
+        assert "/rows?" in http.get("/compare", params=query).text

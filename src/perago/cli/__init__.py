@@ -42,6 +42,7 @@ _COMMANDS = {
     "put": "put",
     "get": "get",
     "branch": "branch",
+    "dev": "dev",
     "merge": "merge",
     "restore": "restore",
     "history": "history",

@@ -180,7 +180,7 @@ def _delete(
         )
     if lake.has_uncommitted_changes(repository, name):
         output.warn(f"{name} has uncommitted objects, which are lost")
-    choice.agree_to_delete(f"Delete branch {name} of {repository}, which is at {head}?")
+    choice.agree_everywhere(f"Delete branch {name} of {repository}, which is at {head}?")
     if (now := lake.head(repository, name).id) != head:
         raise HeadMoved(
             f"branch {name!r} of {repository!r} moved from {head} to {now} meanwhile; it was not deleted: run the command "

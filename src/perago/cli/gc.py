@@ -59,7 +59,7 @@ def gc(
         found = lake.find_garbage(before=before, keep=keep)
         if found and not dry_run:
             if not yes:
-                choice.agree_to_delete(
+                choice.agree_everywhere(
                     f"Remove {_describe(found.commits, found.objects)}, {size(found.bytes)}?"
                 )
             # Branches may have been made, and runs started, while the user read the question.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perago.cli import output
+from perago.cli.dev import default_workspace
 from perago.cli.options import AsJson, Message, Remote, Root, Yes, new_put_branches, read_repository
 from perago.cli.server_choice import ServerChoice, choose_servers
 from perago.errors import RuntimeConfigError
@@ -82,6 +83,8 @@ def put(
     fence = choice.settings.fence
     if branch is not None:
         check_no_internal_name(branch)
+    elif repository and (default := default_workspace(choice, repository)) is not None:
+        branch = read_repository(default)[1]
     target = Target(repository, branch or "main", _normalize_prefix(prefix), delete, fence)
     if table is not None:
         rows = parse_rows(read_table(table), target, _normalize_prefix)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perago.cli import output
+from perago.cli.dev import default_workspace
 from perago.cli.options import (
     Archives,
     AsJson,
@@ -230,6 +232,16 @@ def _print_outcome(servers: Embedded | Real, current: Run, ended: WorkflowState,
         raise typer.Exit(output.FAILED)
 
 
+def _with_default(
+    choice: ServerChoice, workspace: str | None, definition: dict[str, Any], payload: dict[str, Any]
+) -> str | None:
+    """Return --workspace with the default of `perago dev`, where it leaves out the branch, or is left out itself."""
+    if workspace is None:
+        takes_one = "${workflow.input.workspace" in json.dumps(definition)
+        return default_workspace(choice, None) if takes_one and "workspace" not in payload else None
+    return workspace if "@" in workspace else default_workspace(choice, workspace) or workspace
+
+
 @dataclass(frozen=True, slots=True)
 class _RunRequest:
     workflow: str
@@ -256,6 +268,7 @@ def _begin(
 
     folders = [read_import(item) for item in imports]
     definition, payload = read_definition(request.workflow), read_payload(request.given)
+    request = replace(request, workspace=_with_default(choice, request.workspace, definition, payload))
     known = with_run_steps(load_tasks(request.targets), definition)
     # The commit that --workspace refers to is known only once the lake is open.
     given = payload if request.workspace is None else {**payload, "workspace": UNKNOWN}

@@ -108,7 +108,7 @@ def _remove(settings: Settings, judged: Callable[[], list[Judged]], *, yes: bool
             )
         total = size(sum(one.bytes for one in going))
         kept = f" ({len(runs_now) - len(going)} are kept)" if len(going) < len(runs_now) else ""
-        ServerChoice(settings).agree_to_delete(
+        ServerChoice(settings).agree_everywhere(
             f"Remove {_count(len(going))}, {total}, below {settings.root}{kept}?"
         )
         # A run may have been resumed while the user read the question.

@@ -7,8 +7,8 @@
 
 Every command that reads or writes a lake names it on stderr, and reading creates nothing.  On the real servers, a
 command that writes shows what it would do and asks for confirmation.  On the embedded servers, only commands that
-delete something ask.  Without a terminal, `--yes` is required.  `start` never asks: it is a service, and `--register`
-reports what it writes.
+delete something ask, and `merge --diff`.  Without a terminal, `--yes` is required.  `start` never asks: it is a
+service, and `--register` reports what it writes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from perago.settings import LAKEFS_NAMES, Settings, load_settings, shown_address
 if TYPE_CHECKING:
     from perago.declare.task import TaskDefinition
 
-Asks = Literal["never", "before it writes", "before it deletes"]
+Asks = Literal["never", "before it writes", "before it deletes", "before it merges"]
 
 _DONE = {"create": "created", "update": "updated", "keep": "unchanged"}
 _PLANNED = {"create": "would be created", "update": "would be updated", "keep": "unchanged"}
@@ -95,10 +95,10 @@ class ServerChoice:
     def agree(self, question: str) -> None:
         """Ask for confirmation of a change on the real servers. Ends the command if the answer is no."""
         if self.remote:
-            self.agree_to_delete(question)
+            self.agree_everywhere(question)
 
-    def agree_to_delete(self, question: str) -> None:
-        """Ask for confirmation of a deletion, even on the embedded servers. Ends the command if the answer is no."""
+    def agree_everywhere(self, question: str) -> None:
+        """Ask for confirmation, even on the embedded servers. Ends the command if the answer is no."""
         if not self.yes and not output.confirm(question):
             output.fail("nothing was changed")
 
@@ -131,7 +131,7 @@ def choose_servers(
     """
     settings = load_settings(os.environ, root=root, remote=remote)
     choice = ServerChoice(settings, yes)
-    refuse_without_terminal(asks if choice.remote or asks == "before it deletes" else "never", yes=yes)
+    refuse_without_terminal(asks if choice.remote or asks != "before it writes" else "never", yes=yes)
     if not choice.remote and remote is None:
         note_unused_servers(settings, lake_only=lake_only)
     return choice
@@ -156,6 +156,7 @@ def refuse_without_terminal(asks: Asks, *, yes: bool) -> None:
         does = {
             "before it writes": "changes anything on the real servers",
             "before it deletes": "removes anything",
+            "before it merges": "merges what it has shown",
         }
         output.refuse(
             f"this command asks before it {does[asks]}, and there is no terminal to ask on: add --yes to go ahead"

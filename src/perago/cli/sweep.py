@@ -97,7 +97,7 @@ def _agree(choice: ServerChoice, verdicts: Sequence[Verdict]) -> None:
     for verdict in going:
         one = verdict.leftover
         output.note(f"would remove: {one.repository}/{one.name} ({verdict.why})")
-    choice.agree_to_delete(f"Remove {len(going)} branches and tags?")
+    choice.agree_everywhere(f"Remove {len(going)} branches and tags?")
 
 
 def _owners(stack: ExitStack, choice: ServerChoice, lake: Lake) -> Owners:

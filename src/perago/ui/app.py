@@ -23,7 +23,7 @@ from perago.errors import (
     PeragoError,
     RuntimeConfigError,
 )
-from perago.ui import lake_pages, object_pages, run_pages, sse, upstream_page
+from perago.ui import lake_pages, object_pages, row_pages, run_pages, sse, upstream_page
 from perago.ui.auth import Guard
 from perago.ui.data_source import DataSource
 from perago.ui.rendering import STATIC, render
@@ -43,6 +43,7 @@ _ROUTES: dict[str, Page] = {
     "/commit": lake_pages.commit,
     "/compare": object_pages.compare,
     "/upstream": upstream_page.upstream,
+    "/rows": row_pages.rows,
     "/folder": object_pages.folder,
     "/object": object_pages.show_object,
     "/download": object_pages.download,

@@ -18,6 +18,7 @@ from perago.errors import LakeError, LakeNotFound
 from perago.lake.base import Entry
 from perago.runtime.blame import Blame
 from perago.runtime.lake_lookup import describe_missing_object
+from perago.runtime.table_files import format_of, tables_among
 from perago.ui.auth import OBJECT_POLICY
 from perago.ui.data_source import DataSource
 from perago.ui.lake_pages import place
@@ -26,6 +27,7 @@ from perago.ui.rendering import render
 
 ROWS = 200
 CHANGES = 200
+TABLES = 20
 
 
 def folder(source: DataSource, request: Request) -> str:
@@ -77,13 +79,15 @@ def compare(source: DataSource, request: Request) -> str:
     commits = [source.lake.commit_at(repository, ref) for ref in (left, right)]
     path = request.query_params.get("path", "")
     after = request.query_params.get("after", "")
-    values: dict[str, Any] = {"looks": None, "changes": None}
+    values: dict[str, Any] = {"looks": None, "changes": None, "tables": []}
     if path:
         values["looks"] = [_preview_or_none(source, repository, commit.id, path) for commit in commits]
+        values["tables"] = [path] if format_of(path) else []
     else:
         values["changes"] = source.lake.changes(
             repository, commits[0].id, commits[1].id, after=after, limit=CHANGES
         )
+        values["tables"] = tables_among([one.path for one in values["changes"].rows])[:TABLES]
     return render(
         "compare.html",
         source=source,
