@@ -24,6 +24,7 @@ BENCHES = (
     "worker",
     "server_calls",
     "run_transaction",
+    "only_changed",
     "spark_tasks",
     "tpch",
     "page",

@@ -115,13 +115,15 @@ def in_turns(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict
     return best
 
 
-def lakefs_lake(context: Context, cache: Path, transfer: TransferMode = "auto") -> LakeFSLake:
-    """Return our adapter for the server in the environment, with a cache so large that it evicts nothing."""
+def lakefs_lake(
+    context: Context, cache: Path, transfer: TransferMode = "auto", *, cache_bytes: int = 10**11
+) -> LakeFSLake:
+    """Return our adapter for the server in the environment, with a cache so large that it evicts nothing, by default."""
     return LakeFSLake(
         context.needed("LAKECTL_SERVER_ENDPOINT_URL"),
         access_key_id=context.needed("LAKECTL_CREDENTIALS_ACCESS_KEY_ID"),
         secret_access_key=context.needed("LAKECTL_CREDENTIALS_SECRET_ACCESS_KEY"),
         cache_dir=cache,
-        cache_bytes=10**11,
+        cache_bytes=cache_bytes,
         transfer=transfer,
     )

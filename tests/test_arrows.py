@@ -138,6 +138,17 @@ ARROWS: dict[str, set[str]] = {
         "runtime.root",
         *PORTS,
     },
+    # Decides steps as their attempts would, and is given its orchestrator.
+    "runtime.plan": {
+        "declare",
+        "protocol",
+        "errors",
+        "runtime.__init__",
+        "runtime.attempt",
+        "runtime.ledger",
+        "workflow.model",
+        *PORTS,
+    },
     "runtime.worker.hosted.engine": set(),
     "runtime.registration": {"declare", "errors", "workflow.model", *PORTS},
     "runtime.submit": {

@@ -7,7 +7,9 @@ use the same sizes and timeouts.  Adapters and Spark are imported inside functio
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,10 +22,13 @@ from perago.backend import (
 from perago.declare.run_steps import targets_of
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, install_extra
+from perago.protocol.ledger import NOTHING_FORCED, Recompute
 from perago.settings import Settings
 
 if TYPE_CHECKING:
+    from perago.lake.base import ReadableLake
     from perago.runtime.attempt.context import Observer
+    from perago.runtime.plan.planner import Planner
     from perago.runtime.worker.plan import WorkerPlan
     from perago.spark.map_engine import SparkEngine
 
@@ -93,13 +98,32 @@ def assemble_run(
     *,
     jobs: int,
     side_by_side: int | None,
+    recompute: Recompute = NOTHING_FORCED,
 ) -> WorkerPlan:
     """Return the plan for a run's worker.
 
-    The worker has `jobs` slots, but no more than the number of steps that can run `side_by_side`, if known.
+    The worker has `jobs` slots, but no more than the number of steps that can run `side_by_side`, if known.  It does the
+    work of `recompute` although nothing has changed.
     """
     slots = min(jobs, side_by_side or jobs)
-    return assemble_worker(servers, targets, tasks, slots=slots, passes_logs=True)
+    plan = assemble_worker(servers, targets, tasks, slots=slots, passes_logs=True)
+    return replace(plan, spec=replace(plan.spec, recompute=recompute))
+
+
+@contextmanager
+def open_planner(
+    lake: ReadableLake, tasks: Sequence[TaskDefinition], recompute: Recompute = NOTHING_FORCED
+) -> Iterator[Planner]:
+    """Open a planner for one run with these tasks.  Its orchestrator is in a temporary folder, and is removed afterwards."""
+    from perago.backend import open_scratch_orchestrator
+    from perago.runtime.plan.planner import PlanClock, Planner
+
+    clock = PlanClock()
+    with (
+        tempfile.TemporaryDirectory(prefix="perago-plan-") as folder,
+        closing(open_scratch_orchestrator(Path(folder), clock, clock.sleep)) as orchestrator,
+    ):
+        yield Planner(lake, orchestrator, clock, {task.name: task for task in tasks}, recompute)
 
 
 def check_pyspark(what: str) -> None:

@@ -11,7 +11,7 @@ that `perago check` stays fast.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -318,6 +318,15 @@ def open_local_orchestrator(settings: Settings, path: Path | None = None) -> Loc
 
     with made_root(settings.root):
         return LocalOrchestrator(path or settings.root / "orchestrator.db")
+
+
+def open_scratch_orchestrator(
+    folder: Path, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> LocalOrchestrator:
+    """Open an empty embedded orchestrator in an existing folder, with a clock of its own."""
+    from perago.orchestrator.local.orchestrator import LocalOrchestrator
+
+    return LocalOrchestrator(folder / "orchestrator.db", clock=clock, sleep=sleep)
 
 
 def open_read_only_orchestrator(path: Path) -> LocalOrchestrator | None:

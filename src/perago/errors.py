@@ -12,6 +12,7 @@
     ├── TaskExecutionError         raised deliberately by task authors, from a body
     │   ├── TaskFailed                 FAILED, may be retried
     │   └── TaskTerminalError          FAILED_WITH_TERMINAL_ERROR
+    ├── OutputRewritten            the task's author: others have changed the task's output, so nobody knows what is new
     ├── StaleAttemptError          no action: Conductor has moved on from this attempt
     ├── PublishFenceError          no action, or restart from the new head: the branch may not be moved
     ├── PublishUnknownError        the runtime: a publish call's outcome is not known yet
@@ -100,6 +101,10 @@ class TaskFailed(TaskExecutionError):
 
 class TaskTerminalError(TaskExecutionError):
     """The attempt failed and must not be retried."""
+
+
+class OutputRewritten(PeragoError):
+    """The output of the task's last publication was changed, so nobody knows what is new. Every retry finds the same."""
 
 
 class StaleAttemptError(PeragoError):

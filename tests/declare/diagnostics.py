@@ -619,6 +619,8 @@ DIAGNOSTICS: dict[str, tuple[str, str]] = {
             "spark.driver.bindAddress": "is an address of the machine that runs the worker",
             "spark.sql.warehouse.dir": "is a folder of the worker's own",
             "spark.local.dir": "is a folder of the worker's own",
+            "spark.remote": "belongs to Spark Connect",
+            "spark.api.mode": "belongs to Spark Connect",
             "spark.submit.deployMode": "belongs to spark-submit",
             "spark.submit.pyFiles": "has a field: write SparkControls(py_files=…)",
         }.items()

@@ -197,6 +197,24 @@ def test_a_folder_is_told_with_the_files_in_it(write: Write) -> None:
             load_tasks([target])
 
 
+def test_the_folder_of_a_package_is_the_package(write: Write) -> None:
+    write("below/disc_shop/__init__.py", "from .names import NAME\n" + declaring("sell"))
+    write("below/disc_shop/names.py", "NAME = 'a'")
+
+    for target in ("below/disc_shop", "below/disc_shop/", "below/disc_shop/__init__.py", "disc_shop"):
+        [found] = load_tasks([target])
+        assert found.fn.__module__ == "disc_shop"
+
+
+def test_a_package_is_told_with_the_modules_in_it(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write("elsewhere/disc_store/__init__.py", "")
+    write("elsewhere/disc_store/buy.py", declaring("buy"))
+    monkeypatch.syspath_prepend(str(path.parents[1]))
+
+    with pytest.raises(TaskDefinitionError, match=r"a package.* name a module in it: disc_store\.buy"):
+        load_tasks(["disc_store"])
+
+
 def test_collect_continues_after_a_module_that_cannot_be_imported(write: Write) -> None:
     write("disc_half.py", "x = 1 / 0")
     write("disc_whole.py", declaring("whole"))

@@ -57,7 +57,7 @@ def test_a_run_that_fails_shows_nothing_and_is_published_whole(
 def test_a_task_works_on_what_has_changed_and_a_step_is_skipped(
     folder: Path, environment: dict[str, str]
 ) -> None:
-    assert follow(page("only-what-changed.md"), folder, environment) == 6
+    assert follow(page("only-what-changed.md"), folder, environment) == 7
 
 
 def test_conductor_starts_the_workflow_that_tells_of_a_failure(

@@ -14,6 +14,7 @@ import perago
 from perago.errors import (
     LakeError,
     OrchestratorError,
+    OutputRewritten,
     PostGuardrailViolation,
     PreGuardrailViolation,
     PublishFenceError,
@@ -51,6 +52,7 @@ TABLE = {
     TaskTerminalError: ("FAILED_WITH_TERMINAL_ERROR", True),
     TaskFailed: ("FAILED", True),
     PostGuardrailViolation: ("FAILED", True),
+    OutputRewritten: ("FAILED", True),
     PublishFenceError: ("FAILED", True),
     PublishUnknownError: ("FAILED", True),
     StaleAttemptError: ("FAILED", False),
@@ -100,6 +102,7 @@ def test_only_a_wrong_input_ends_otherwise_where_it_is_to_be_terminal(error: typ
 def test_a_refusal_that_no_retry_can_change_stays_failed_and_says_that_it_is_final() -> None:
     assert classify(PublishFenceError("moved", final=True)) == Outcome("FAILED", reason="moved", final=True)
     assert not classify(PublishFenceError("moved")).final
+    assert classify(OutputRewritten("edited")).final
 
 
 def test_the_docs_show_the_row_of_the_setting() -> None:

@@ -244,3 +244,29 @@ def test_a_soft_publication_that_landed_elsewhere_is_no_entry(world: World) -> N
 
     assert "by accident" not in world.files().get("raw/a", "")
     assert "is not known" in (result.outcome.reason or "")
+
+
+def test_two_sources_that_share_an_output_have_ledgers_of_their_own(world: World) -> None:
+    def body(workspace: Path, params: Params) -> Made:
+        found = changes(workspace, "raw")
+        out = workspace / "out/seen.txt"
+        out.parent.mkdir(exist_ok=True)
+        with out.open("a") as file:
+            file.writelines(f"{params.text} {path}\n" for path in found.present)
+        return Made(said=" ".join(found.present))
+
+    task = make_task(body, **SPEC, ledger_key=("text",), skip_unchanged=True)
+    world.commit({"raw/1": "1"})
+
+    assert said(world, task, text="a") == "raw/1"
+    assert said(world, task, text="b") == "raw/1"
+    assert world.run(task, text="a").seen.skipped
+    assert world.run(task, text="b").seen.skipped
+    world.commit({"raw/2": "2"})
+    assert said(world, task, text="a") == "raw/2"
+    assert said(world, task, text="b") == "raw/2"
+    assert world.files()["out/seen.txt"] == "a raw/1\nb raw/1\na raw/2\nb raw/2\n"
+
+    world.commit({"out/seen.txt": "edited"})
+    for text in ("a", "b"):
+        assert "is not known" in (world.run(task, text=text).outcome.reason or "")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perago import require_file, require_glob
+from perago import WorkspaceSpec, require_file, require_glob
 from perago.protocol.names import run_branch_name
 from perago.protocol.signing import input_digest
 from perago.protocol.view import View
@@ -106,6 +106,73 @@ def test_two_partitions_are_published_side_by_side(world: World) -> None:
     files = world.files()
     assert files["data/clean/day=1/new.csv"] == "clean 1"
     assert files["data/clean/day=2/new.csv"] == "clean 2"
+
+
+HOSTILE = [
+    *(
+        "a b",
+        " a",
+        "x=1",
+        "a/b",
+        "a%2Fb",
+        "50%",
+        "%",
+        "ü",
+        "u\u0308",
+        "😀",
+        "a:b",
+        "'q'",
+        '"q"',
+        "a*",
+        "a?b",
+        "[a]",
+        "{a",
+    ),
+    *(
+        "a^b",
+        "a#b",
+        "a\\b",
+        "a+b&c",
+        "~a",
+        "-rf",
+        "a.",
+        "a..b",
+        "$HOME",
+        "a|b",
+        "<a>",
+        "a;b,c",
+        "`a`",
+        "!a",
+        "@a",
+        "A",
+        "a",
+    ),
+    *("NULL", "true", "x" * 200, "ü" * 100, "/" * 66, "s3:/b/c?x=1#y", "clean", "main", "refs/heads/main"),
+]
+
+
+def test_every_value_has_a_partition_of_its_own(world: World) -> None:
+    paths = {text: WorkspaceSpec(**DAILY).filled(Params(text=text)) for text in HOSTILE}
+
+    def body(workspace: Path, params: Params) -> Made:
+        [source], [target] = paths[params.text].reads or (), paths[params.text].writes or ()
+        (workspace / target).mkdir(parents=True)
+        (workspace / target / "new.csv").write_text((workspace / source / "a.csv").read_text())
+        return Made(said=params.text)
+
+    world.commit({f"data/{(spec.reads or ())[0]}/a.csv": text for text, spec in paths.items()})
+    a, task = world.head().id, make_task(body, **BESIDE)
+    for text in HOSTILE:
+        world.start(task, text=text, ref=a)
+        result = world.execute(task, world.poll(task), timing=TIMING)
+        assert result.outcome.status == "COMPLETED", (text, result.outcome)
+
+    files = world.files()
+    assert {path for path in files if path.endswith("new.csv")} == {
+        f"data/{(spec.writes or ())[0]}/new.csv" for spec in paths.values()
+    }
+    assert all(files[f"data/{(spec.writes or ())[0]}/new.csv"] == text for text, spec in paths.items())
+    assert world.history().index(a) == len(HOSTILE)
 
 
 def test_one_partition_is_not_published_twice_from_one_commit(world: World) -> None:

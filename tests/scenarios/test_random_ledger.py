@@ -18,7 +18,7 @@ import pytest
 from perago import changes
 from perago.orchestrator.base import Assignment
 from perago.protocol.ledger import Recompute
-from perago.protocol.metadata import TASK
+from perago.protocol.metadata import LEDGER_KEY
 from tests.support.faults.gates import Died
 from tests.support.faults.ports import Wrapped
 from tests.support.worlds.world import Made, Params, World, make_task
@@ -35,14 +35,25 @@ POLICIES: list[dict[str, Any]] = [
 
 
 def collect(workspace: Path, params: Params) -> Made:
-    """Append the content of every new or changed file to a log; begin a new log if all files count as new."""
+    """Append the content of every new or changed file to a log, for one of two sources that share the log.
+
+    If all files count as new, the source's lines are made anew.
+    """
     found = changes(workspace, "raw")
-    lines = [(workspace / path).read_text() for path in found.present]
+    lines = [f"{params.text}: {(workspace / path).read_text()}" for path in found.present]
     log = workspace / LOG
     log.parent.mkdir(exist_ok=True)
-    with log.open("w" if found.since is None else "a") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    kept = log.read_text().splitlines() if log.exists() else []
+    if found.since is None:
+        # What neither source has written goes. A publication needs a change, even if there are no files.
+        others = {"x", "y"} - {params.text}
+        kept = [line for line in kept if line.partition(": ")[0] in others]
+        lines.append(f"{params.text}: made anew, number {next(_fulls)}")
+    log.write_text("".join(f"{line}\n" for line in (*kept, *lines)))
     return Made(said=str(len(lines)))
+
+
+_fulls = itertools.count()
 
 
 class Dying:
@@ -79,8 +90,11 @@ class History:
             reads=("raw",),
             writes=("out",),
             skip_unchanged=self.random.random() < 0.5,
+            ledger_key=("text",),
             **self.random.choice(POLICIES),
         )
+        self.sources = self.random.choice([["x"], ["x", "y"]])
+        """The values of the param that the key of the ledger contains. All of them share the output."""
         self.contents = itertools.count()
         self.branch, self.edited = "main", False
         self.published: list[str] = []
@@ -159,9 +173,10 @@ class History:
             self.edited = False
 
     def edit(self) -> None:
-        if any(
-            TASK in commit.metadata for commit in self.world.lake.log(self.world.repository, self.branch, 100)
-        ):
+        """Edit the output by hand, once all sources have published: for another one it would be its first run."""
+        history = self.world.lake.log(self.world.repository, self.branch, 100)
+        known = {commit.metadata[LEDGER_KEY] for commit in history if LEDGER_KEY in commit.metadata}
+        if len(known) == len(self.sources):
             self.put_log(f"edited {self.content()}\n")
             self.edited = True
 
@@ -176,7 +191,9 @@ class History:
             self.revert()
         elif self.edited:
             self.edited = False
-            self.finish(*self.start(), recompute=Recompute(full=True))
+            # Each source makes its own lines anew: what one has made says nothing about the others.
+            for source in self.sources:
+                self.finish(*self.start(source), recompute=Recompute(full=True))
 
     # --- what must hold ----------------------------------------------------------------------------------------
 
@@ -206,16 +223,18 @@ class History:
         files = self.world.files(ref)
         taken = files.get(LOG, "").splitlines()
         assert len(taken) == len(set(taken)), f"taken twice: {taken}"
-        missed = {text for path, text in files.items() if path.startswith("raw/")} - set(taken)
+        wanted = {f"{self.source}: {text}" for path, text in files.items() if path.startswith("raw/")}
+        missed = wanted - set(taken)
         assert not missed, f"never taken: {missed} of {files}"
         self.published.append(ref)
 
     # --- helpers -----------------------------------------------------------------------------------------------
 
-    def start(self) -> tuple[str, Assignment]:
+    def start(self, source: str = "") -> tuple[str, Assignment]:
         head = self.world.lake.head(self.world.repository, self.branch).id
         workspace = {"repository": self.world.repository, "branch": self.branch, "ref": head}
-        workflow = self.world.start_with(self.task, {"workspace": workspace, "params": {}})
+        self.source = source or self.random.choice(self.sources)
+        workflow = self.world.start_with(self.task, {"workspace": workspace, "params": {"text": self.source}})
         return workflow, self.world.poll(self.task)
 
     def execute(self, assignment: Assignment, **changed: Any) -> None:

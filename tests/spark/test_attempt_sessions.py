@@ -130,13 +130,25 @@ def test_settings_of_a_failed_try_do_not_change_what_its_retry_computes(local_wo
         ("sql('CREATE TABLE lost (n INT)')", "lost"),
         ("sql('CREATE DATABASE mine')", "database mine"),
         ("[sql('CREATE SCHEMA mine'), df.write.saveAsTable('mine.lost')]", "database mine, mine.lost"),
+        (
+            "df.write.mode('overwrite').option('path', f'{elsewhere}').saveAsTable('lost')",
+            "lost at file://{elsewhere}",
+        ),
+        (
+            "sql(f\"CREATE TABLE lost (n INT) USING parquet LOCATION '{elsewhere}'\")",
+            "lost at file://{elsewhere}",
+        ),
     ],
 )
 def test_what_is_left_in_sparks_own_catalog_fails_by_name_because_it_would_be_lost(
-    local_world: SparkWorld, statement: str, named: str
+    local_world: SparkWorld, statement: str, named: str, tmp_path: Path
 ) -> None:
+    elsewhere = tmp_path / "else where"
+    named = named.format(elsewhere=elsewhere)
+
     def body(workspace: SparkWorkspace, params: Params) -> Made:
-        eval(statement, {"df": workspace.spark.range(3), "sql": workspace.spark.sql})
+        known = {"df": workspace.spark.range(3), "sql": workspace.spark.sql, "elsewhere": elsewhere}
+        eval(statement, known)
         return Made(said="")
 
     for _ in range(2):
@@ -150,6 +162,9 @@ def test_sparks_catalog_may_be_the_first_to_open_the_staging_branch(direct_world
         workspace.spark.sql(f"CREATE DATABASE there LOCATION '{workspace.uri('there')}'")
         workspace.spark.sql("DROP DATABASE there")
         workspace.write(workspace.spark.range(1), "table")
+        # A table that is left in the catalog, with its files on the branch, is published.
+        place = workspace.uri("left")
+        workspace.spark.sql(f"CREATE TABLE left_there USING parquet LOCATION '{place}' AS SELECT 1 AS n")
         return Made(said="")
 
     # The catalog's configuration has no keys, and Hadoop keeps what is opened first for every later attempt.

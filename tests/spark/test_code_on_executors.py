@@ -108,11 +108,14 @@ FOUND = {
     **dict.fromkeys(["udf", "pandas udf", "mapInPandas", "applyInPandas", "rdd.map", "data source"], 5),
     "udf of a neighbour": 4,
 }
-PLACES = ("of_a_file", "of_a_package", "of_a_namespace")
+PLACES = ("of_a_file", "of_a_package", "of_a_namespace", "of_a_whole_package")
 
 
 def write_project(folder: Path) -> list[str]:
-    """Write the same task to a file, a package and a namespace package under `src`. Returns their targets."""
+    """Write the same task to a file, a module of a package, a namespace package under `src` and a package itself.
+
+    Returns their targets.
+    """
     write(folder / "tasks.py", TASKS, name="of_a_file", import_helpers="import helpers", late="late")
     write(folder / "helpers.py", HELPERS)
     write(folder / "late.py", LATE)
@@ -129,7 +132,13 @@ def write_project(folder: Path) -> list[str]:
     write(folder / "src" / "stock" / "jobs.py", TASKS, name="of_a_namespace", **names)
     write(folder / "src" / "stock_helpers.py", HELPERS)
     write(folder / "src" / "stock" / "late.py", LATE)
-    return ["../code/tasks.py", "../code/packages/shop/tasks.py", "stock.jobs"]
+    store = folder / "packages" / "store"
+    write(store / "factor.txt", "2")
+    names = {"import_helpers": "from store import helpers", "late": "store.late"}
+    write(store / "__init__.py", TASKS, name="of_a_whole_package", **names)
+    write(store / "helpers.py", HELPERS)
+    write(store / "late.py", LATE)
+    return ["../code/tasks.py", "../code/packages/shop/tasks.py", "stock.jobs", "../code/packages/store"]
 
 
 LATE = """

@@ -11,6 +11,7 @@ import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 from uuid import uuid4
+from zipfile import ZipFile
 
 import pytest
 
@@ -135,6 +136,9 @@ def test_a_spark_task_reads_and_writes_its_staging_branch_from_the_cluster(
 
     flow = workflow(("write_squares", {"flag": "${workflow.input.flag}"}))
     (tmp_path / "flow.json").write_text(json.dumps(flow))
+    # A jar of the user's must not displace those of s3a.
+    with ZipFile(tmp_path / "mine.jar", "w") as jar:
+        jar.writestr("mine.txt", "mine")
     shell.environ |= {"SQUARES_PLACEMENT": "direct", "PERAGO_SPARK_CONF": on_cluster(ONE_EXECUTOR)}
     with (
         fresh_repository(lakefs_server) as repository,
@@ -142,7 +146,7 @@ def test_a_spark_task_reads_and_writes_its_staging_branch_from_the_cluster(
     ):
         given = json.dumps({"flag": str(tmp_path / "flag")})
         tasks = ["--tasks", killed_task.__file__, "--workspace", repository, "--input", given]
-        ended = shell.run("run", "flow.json", *tasks, "--remote", "--yes", "--json")
+        ended = shell.run("run", "flow.json", *tasks, "--jars", "mine.jar", "--remote", "--yes", "--json")
 
         assert ended.code == 0, ended.err
         head = lake.head(repository, "main")

@@ -31,6 +31,7 @@ _COMMANDS = {
     "check": "check",
     "extract": "extract",
     "run": "run",
+    "plan": "plan",
     "map": "map_",
     "backfill": "backfill",
     "partitions": "partitions",

@@ -86,6 +86,17 @@ Archives = Annotated[
     ),
 ]
 Jars = Annotated[list[str], typer.Option("--jars", metavar="FILE,…", help="Jars for Spark.")]
+Force = Annotated[
+    list[str],
+    typer.Option(
+        "--force",
+        metavar="STEP",
+        help="Run this step's body though nothing has changed; repeat it for more.",
+    ),
+]
+Full = Annotated[
+    bool, typer.Option("--full", help="Skip no step, and let `changes()` report all files as new.")
+]
 _PYTHON_FILES = (".py", ".zip", ".egg")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 Warnings = Callable[[TaskDefinition], Iterable[str]]

@@ -14,6 +14,8 @@ from perago.cli import output
 from perago.cli.options import (
     Archives,
     AsJson,
+    Force,
+    Full,
     Jars,
     PyFiles,
     Remote,
@@ -25,9 +27,16 @@ from perago.cli.options import (
 from perago.cli.run_view import Viewer, as_json, summary
 from perago.cli.server_choice import ServerChoice, agree_to_run, choose_servers, resumes_remotely
 from perago.cli.ui import check_page, serving_page
-from perago.cli.workflow_input import read_definition, read_import, read_payload, refuse_diagnostics
+from perago.cli.workflow_input import (
+    check_forced,
+    read_definition,
+    read_import,
+    read_payload,
+    refuse_diagnostics,
+)
 from perago.declare.discovery import load_tasks
 from perago.declare.run_steps import with_run_steps
+from perago.protocol.ledger import Recompute
 from perago.workflow.model.expressions import UNKNOWN
 
 if TYPE_CHECKING:
@@ -103,6 +112,8 @@ def run(
     yes: Yes = False,
     resume: Resume = False,
     from_: FromStep = None,
+    force: Force = [],  # noqa: B006
+    full: Full = False,
     jobs: Jobs = 2,
     keep_delays: KeepDelays = False,
     no_retries: NoRetries = False,
@@ -140,6 +151,7 @@ def run(
     choice = replace(choice, settings=replace(choice.settings, spark_files=files))
     servers = _with_limits(choice.backend(), keep_delays=keep_delays, no_retries=no_retries)
     prepare_executors(servers)
+    recompute = Recompute(full, frozenset(force))
     lost: frozenset[str] = frozenset()
     siblings: list[Sibling] = []
     if resume:
@@ -151,12 +163,12 @@ def run(
                 output.say(f"run {current.id} is COMPLETED: there is nothing to resume")
             return
         choice.name_lake()
-        plan, lost = run_resume.resume_run(servers, current, jobs)
+        plan, lost = run_resume.resume_run(servers, current, recompute, jobs=jobs)
     elif from_ is not None:
         choice.name_lake()
-        current, plan, siblings = run_resume.from_step(servers, workflow, from_, jobs=jobs)
+        current, plan, siblings = run_resume.from_step(servers, workflow, from_, recompute, jobs=jobs)
     else:
-        request = _RunRequest(workflow or "", tuple(tasks), input_, workspace)
+        request = _RunRequest(workflow or "", tuple(tasks), input_, workspace, recompute)
         current, plan = _begin(choice, servers, request, imports, jobs=jobs, quiet=as_json_)
     with ExitStack() as stack:
         if ui:
@@ -224,6 +236,7 @@ class _RunRequest:
     targets: tuple[str, ...]
     given: str
     workspace: str | None
+    recompute: Recompute
 
 
 def _begin(
@@ -247,11 +260,14 @@ def _begin(
     # The commit that --workspace refers to is known only once the lake is open.
     given = payload if request.workspace is None else {**payload, "workspace": UNKNOWN}
     refuse_diagnostics(definition, known, file=request.workflow, given=given)
+    check_forced(definition, request.recompute)
     used = used_tasks(definition, {task.name for task in known})
     run_id = new_run_id(time.time())
     tasks = [task for task in known if task.name in used]
     own, width = servers.of_run(run_id), side_by_side(definition)
-    plan = assemble_run(own, request.targets, tasks, jobs=jobs, side_by_side=width)
+    plan = assemble_run(
+        own, request.targets, tasks, jobs=jobs, side_by_side=width, recompute=request.recompute
+    )
     run.check_root(servers.settings)
     if isinstance(servers, Real):
         agree_to_run(choice, servers, tasks, definition, imports=folders)

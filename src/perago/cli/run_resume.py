@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from perago.cli import output
-from perago.cli.workflow_input import is_python, read_definition
+from perago.cli.workflow_input import check_forced, is_python, read_definition
 from perago.errors import TaskDefinitionError
 
 if TYPE_CHECKING:
     from perago.backend import Embedded, Real
     from perago.orchestrator.base import WorkflowState
+    from perago.protocol.ledger import Recompute
     from perago.runtime.runs.record import Run
     from perago.runtime.runs.rerun import Sibling
     from perago.runtime.worker.plan import WorkerPlan
@@ -31,12 +32,18 @@ def find_completed(servers: Embedded | Real, run_id: str | None) -> tuple[Run, W
     return found, state if state.status == "COMPLETED" else None
 
 
-def resume_run(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerPlan, frozenset[str]]:
-    """Resume a run. Returns its worker plan, and the ids of tasks that may still be assigned to a dead process."""
+def resume_run(
+    servers: Embedded | Real, found: Run, recompute: Recompute, *, jobs: int
+) -> tuple[WorkerPlan, frozenset[str]]:
+    """Resume a run. Returns its worker plan, and the ids of tasks that may still be assigned to a dead process.
+
+    What the run was started with is done again, and `recompute` too.
+    """
     from perago.runtime.runs import run
 
     own = servers.of_run(found.id)
-    plan = _worker(own, found, jobs)
+    _check_forced(own, found, recompute)
+    plan = _worker(own, found, jobs, found.recompute | recompute)
     if _workflow_changed(found):
         output.warn(
             f"{found.workflow_file} has changed since: the run continues with the workflow that it was started with "
@@ -46,7 +53,7 @@ def resume_run(servers: Embedded | Real, found: Run, jobs: int) -> tuple[WorkerP
 
 
 def from_step(
-    servers: Embedded | Real, run_id: str | None, step: str, *, jobs: int
+    servers: Embedded | Real, run_id: str | None, step: str, recompute: Recompute, *, jobs: int
 ) -> tuple[Run, WorkerPlan, list[Sibling]]:
     """Start a new run from a step in an earlier run. Returns the new run, its worker plan and its branches."""
     from perago.backend import Embedded
@@ -62,7 +69,8 @@ def from_step(
         )
     new_id = new_run_id(time.time())
     own = servers.of_run(new_id)
-    plan = _worker(own, found, jobs)
+    _check_forced(servers.of_run(found.id), found, recompute)
+    plan = _worker(own, found, jobs, recompute)
     run.check_root(servers.settings)
     new_run, siblings = begin_from(
         found, step, run_id=new_id, servers=(servers.of_run(found.id), own), plan=plan
@@ -98,9 +106,18 @@ def _workflow_changed(found: Run) -> bool:
         return True
 
 
-def _worker(servers: Embedded | Real, found: Run, jobs: int) -> WorkerPlan:
+def _check_forced(own: Embedded | Real, found: Run, recompute: Recompute) -> None:
+    from perago.runtime.runs.run import state_of
+
+    if recompute.steps:
+        check_forced(state_of(own, found).definition, recompute)
+
+
+def _worker(servers: Embedded | Real, found: Run, jobs: int, recompute: Recompute) -> WorkerPlan:
     from perago.assembly import assemble_run
     from perago.runtime.runs.run import reload_tasks
 
     tasks = reload_tasks(found)
-    return assemble_run(servers, found.targets, tasks, jobs=jobs, side_by_side=found.side_by_side)
+    return assemble_run(
+        servers, found.targets, tasks, jobs=jobs, side_by_side=found.side_by_side, recompute=recompute
+    )

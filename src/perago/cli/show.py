@@ -71,6 +71,8 @@ def _record_of(found: RunHandle) -> dict[str, Any]:
         "from_run": run.from_run if run else None,
         "from_step": run.from_step if run else None,
         "resumed": list(run.resumed) if run else [],
+        "full": run.full if run else False,
+        "forced": list(run.forced) if run else [],
     }
 
 
@@ -96,6 +98,8 @@ def _head(found: RunHandle, state: WorkflowState) -> Iterator[tuple[str, str | N
         yield f"from step {found.run.from_step} of run {found.run.from_run}", None
     if found.run and found.run.resumed:
         yield f"resumed {', '.join(format_time(at) for at in found.run.resumed)} UTC", None
+    if found.run and found.run.recompute:
+        yield f"forced {' '.join(found.run.recompute.options)}", None
     given = found.input(state)
     for workspace in workspaces_in(given):
         yield f"workspace {workspace.text()}", None

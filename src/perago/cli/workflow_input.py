@@ -17,10 +17,12 @@ from perago.cli import output
 from perago.declare.discovery import Collected
 from perago.declare.task import TaskDefinition
 from perago.errors import RuntimeConfigError, TaskDefinitionError
-from perago.protocol.suggestions import nearest
+from perago.protocol.ledger import Recompute
+from perago.protocol.suggestions import did_you_mean, listed, nearest
 from perago.workflow.check.check import check_workflow
 from perago.workflow.check.context import WorkflowDiagnostic
-from perago.workflow.model.definition import read_workflow
+from perago.workflow.model.definition import ITERATION_MARK, read_workflow
+from perago.workflow.model.step_types import SIMPLE
 
 _LONGEST_LINE = 120
 _KINDS: dict[type, str] = {
@@ -38,6 +40,20 @@ def read_import(item: str) -> tuple[str, Path]:
     if not separator or not name or not folder:
         raise typer.BadParameter(f"--import takes REPO=DIR, not {item!r}")
     return name, Path(folder)
+
+
+def check_forced(definition: Mapping[str, Any], recompute: Recompute) -> None:
+    """Raise a usage error if --force names a step that the workflow does not have.
+
+    A step in a loop may be named with its iteration.
+    """
+    steps = read_workflow(definition, named_only=True).walk()
+    known = [step.reference for step in steps if step.type == SIMPLE]
+    for name in sorted(recompute.steps - set(known)):
+        step, mark, iteration = name.rpartition(ITERATION_MARK)
+        if not (mark and iteration.isdigit() and step in known):
+            close = did_you_mean(name, known, otherwise=f"; the steps are {listed(known)}")
+            raise typer.BadParameter(f"--force {name}: the workflow has no such step that runs a task{close}")
 
 
 def is_workflow(source: str) -> bool:

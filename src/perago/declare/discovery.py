@@ -1,9 +1,10 @@
 """Loads tasks from targets.
 
-A target is an import path (`app.tasks`; the current folder is on the path) or a file (`jobs/tasks.py`).  The rule: a
-target means the same module in every process with the same current folder, because executors load their tasks from it
-again.  A file inside a package is imported under its dotted name, so that its relative imports work.  Any other file is
-imported under a name derived from its path, with its folder on the path, as Python does for a script.
+A target is an import path (`app.tasks`; the current folder is on the path), a file (`jobs/tasks.py`), or the folder of
+a package, which stands for its `__init__.py`.  The rule: a target means the same module in every process with the same
+current folder, because executors load their tasks from it again.  A file inside a package is imported under its dotted
+name, so that its relative imports work.  Any other file is imported under a name derived from its path, with its
+folder on the path, as Python does for a script.
 
 Only the tasks that a module declares itself are loaded, not those it imports.  Every failure is one
 `TaskDefinitionError` or, in `collect`, one diagnostic.  It names the file and line of its cause, which is always in
@@ -16,6 +17,7 @@ import importlib
 import importlib.util
 import inspect
 import linecache
+import os
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +26,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from pkgutil import iter_modules
 from types import CodeType, ModuleType
 
 from pydantic import ValidationError
@@ -215,7 +218,10 @@ def _no_task_message(target: str) -> str:
             else "it holds no Python file: name one that declares tasks"
         )
         return f"target {target!r}: is a folder, and declares no task itself; {there}"
-    if workflow := _workflow_in(import_target(target)):
+    module = import_target(target)
+    if modules := sorted(found.name for found in iter_modules(getattr(module, "__path__", ()), f"{target}.")):
+        return f"target {target!r}: is a package, and declares no task itself; name a module in it: {listed(modules)}"
+    if workflow := _workflow_in(module):
         return f"target {target!r}: declares no task; its workflow is called {target}:{workflow}"
     return f"target {target!r}: declares no task; decorate a function of this module with @task"
 
@@ -265,6 +271,8 @@ def import_target(target: str) -> ModuleType:
     _add_to_path(Path.cwd())
     if target.endswith(".py"):
         return _import_file(target)
+    if os.sep in target and (package := Path(target, "__init__.py")).is_file():
+        return _import_file(str(package))
     if not target or not all(part.isidentifier() for part in target.split(".")):
         if _folder_of(target):
             raise TaskDefinitionError(_no_task_message(target))
@@ -294,11 +302,11 @@ def _import_file(target: str) -> ModuleType:
 
 def _dotted_name(file: Path) -> tuple[str | None, Path]:
     """Return a file's dotted module name (None if it is not in a package), and the folder to import it from."""
-    parts, folder = [file.stem], file.parent
+    parts, folder = [] if file.name == "__init__.py" else [file.stem], file.parent
     while (folder / "__init__.py").is_file() and folder.parent != folder:
         parts.insert(0, folder.name)
         folder = folder.parent
-    in_package = len(parts) > 1 and all(part.isidentifier() for part in parts)
+    in_package = parts != [file.stem] and all(part.isidentifier() for part in parts)
     return (".".join(parts), folder) if in_package else (None, file.parent)
 
 

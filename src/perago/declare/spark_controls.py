@@ -52,6 +52,10 @@ _OWNED = (
     (r"spark\.hadoop\.fs\.s3a\.(.*\.)?aws\.credentials\.provider(\..*)?", _KEYS),
     (r"spark\.driver\.(host|bindAddress|port)", _HOST),
     (r"spark\.local\.dir|spark\.sql\.warehouse\.dir", _SCRATCH),
+    (
+        r"spark\.(remote|api\.mode|connect\..*)",
+        "belongs to Spark Connect, and attempts run in a Spark of their own; leave it out",
+    ),
     (r"spark\.submit\..*", "belongs to spark-submit, which Perago does not use; leave it out"),
 )
 

@@ -16,6 +16,9 @@ same at A, then A's output is the output of that execution, whatever has happene
 differ.  So a revert or a restore of the output leads back to the publication that made it.  L depends on A alone, so
 every retry of an attempt finds the same one.
 
+Keys that differ only in their params may write the same paths: then the publication that stands may be one with another
+key, B.  The task promises that each key leaves the output of the others alone, so the search goes on at the input of B.
+
 A run that is published as one commit P has an entry for each of its steps whose view at P is the view that the step left.
 """
 
@@ -24,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perago.protocol.metadata import (
@@ -72,6 +75,11 @@ class EntryKey:
     def of(cls, task: str, view: View, params: Mapping[str, Any]) -> EntryKey:
         """Return the key of a task with this view.  `params` contains only those that `ledger_key` names."""
         return cls(task, view.prefix, view.roots, view.write_roots, canonical(params))
+
+    @property
+    def family(self) -> EntryKey:
+        """The key that all keys have in common that differ only in their params."""
+        return replace(self, params="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +131,28 @@ class Recompute:
 
     def forces(self, reference: str) -> bool:
         """Return whether the body of a step has to run.  The reference of a step in a loop ends with its iteration."""
-        return self.full or reference in self.steps or reference.rpartition("__")[0] in self.steps
+        step, mark, iteration = reference.rpartition("__")
+        return (
+            self.full
+            or reference in self.steps
+            or (bool(mark) and iteration.isdigit() and step in self.steps)
+        )
+
+    @property
+    def options(self) -> list[str]:
+        """The words of the command-line options that say the same."""
+        return [
+            *(["--full"] if self.full else []),
+            *(word for step in sorted(self.steps) for word in ("--force", step)),
+        ]
+
+    def __or__(self, other: Recompute) -> Recompute:
+        """Return both together."""
+        return Recompute(self.full or other.full, self.steps | other.steps)
+
+    def __bool__(self) -> bool:
+        """Return whether any work is done again."""
+        return self.full or bool(self.steps)
 
 
 NOTHING_FORCED = Recompute()

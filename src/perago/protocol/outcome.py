@@ -24,7 +24,8 @@ A TaskFailed raised in a pre check is an ordinary failure.  A failed post check 
 does not fit the contract.  A missing repository or ref is an ordinary failure, because it may exist by the next try.
 An invalid input is an ordinary failure too, because the next try may reach a newer worker.  In `perago run` and
 `perago map`, where every try runs the same code, it is terminal.  A refused publication is an ordinary failure even if
-no later head could let the attempt publish.  Its reason then says so, and `perago run` does not retry it (`final`).
+no later head could let the attempt publish, and so is a task's output that somebody else has changed.  The reason then
+says so, and `perago run` does not retry it (`final`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from itertools import accumulate
 from typing import Any, Literal
 
 from perago.errors import (
+    OutputRewritten,
     PeragoError,
     PreGuardrailViolation,
     PublishFenceError,
@@ -96,6 +98,8 @@ def classify(error: BaseException, wrong_input: WrongInput = "failed") -> Outcom
         case StaleAttemptError():
             return Outcome("FAILED", reason=reason, send=False)
         case PublishFenceError(final=True):
+            return Outcome("FAILED", reason=reason, final=True)
+        case OutputRewritten():
             return Outcome("FAILED", reason=reason, final=True)
         case PreGuardrailViolation() | TaskTerminalError():
             return Outcome("FAILED_WITH_TERMINAL_ERROR", reason=reason)

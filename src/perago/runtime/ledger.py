@@ -9,7 +9,9 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any, Literal
 
@@ -30,17 +32,31 @@ from perago.protocol.ledger import (
     params_digest,
     run_with_entries,
 )
-from perago.protocol.metadata import KEY, RESULT, RUN_COMMIT, STAGING_BASE
+from perago.protocol.metadata import INPUT_REF, KEY, RESULT, RUN_COMMIT, STAGING_BASE
 from perago.protocol.names import SHORT
 from perago.protocol.paths import in_actions
 from perago.protocol.publication import MAX_RANGE, Commit, ViewChange
-from perago.protocol.refusal import made_by
 from perago.protocol.run_steps import RUN_KEY
-from perago.protocol.signing import base_of, is_in_place
+from perago.protocol.signing import author_of, base_of, is_in_place
 from perago.protocol.view import View
 from perago.runtime.lake_lookup import INTERNAL_NAME_PREFIX, all_changes
 
 _MOST_NAMED = 3
+_STATS_AT_ONCE = 8
+_BATCH = 256
+RunReason = Literal[
+    "forced",
+    "missing",
+    "rewritten",
+    "unknown",
+    "no source",
+    "version",
+    "code",
+    "params",
+    "files",
+    "no result",
+]
+"""The kind of reason why a body has to run: `missing`, `rewritten` and `unknown` are states of the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +79,7 @@ class SkipDecision:
     entry: Entry | None
     result: str | None = None
     reason: str = ""
+    kind: RunReason | None = None
 
     @property
     def skips(self) -> bool:
@@ -92,7 +109,9 @@ class Ledger:
         self._lock = threading.RLock()
         self._log: Iterator[Commit] | None = None
         self._commits: list[Commit] = []
+        self._numbers: dict[str, int] = {}
         self._entries: dict[EntryKey, list[Entry]] = {}
+        """The entries of each family of keys, newest first."""
         self._found: dict[EntryKey, LedgerState] = {}
 
     def find(self, key: EntryKey) -> LedgerState:
@@ -107,7 +126,8 @@ class Ledger:
         with self._lock:
             while len(self._commits) <= MOST_COMMITS and self._read_commit():
                 pass
-            return [key for key in self._entries if key.task == task]
+            entries = (one for family, known in self._entries.items() if family.task == task for one in known)
+            return list(dict.fromkeys(entry.work.key for entry in entries))
 
     @property
     def is_cut(self) -> bool:
@@ -130,54 +150,80 @@ class Ledger:
     def decide(self, work: Work, reference: str, recompute: Recompute = NOTHING_FORCED) -> SkipDecision:
         """Decide whether a step may be skipped whose task has `skip_unchanged`."""
         if recompute.forces(reference):
-            return SkipDecision(None, reason="it is forced")
+            return SkipDecision(None, reason="it is forced", kind="forced")
         state = self.find(work.key)
         entry = state.entry
-        if entry is None or state.kind != "standing":
-            return SkipDecision(entry, reason=describe_state(state))
-        if reason := self._difference(entry, work):
-            return SkipDecision(entry, reason=reason)
+        if state.kind != "standing":
+            return SkipDecision(entry, reason=describe_state(state), kind=state.kind)
+        assert entry is not None  # noqa: S101 - the publication that stands
+        if difference := self._difference(entry, work):
+            kind, reason = difference
+            return SkipDecision(entry, reason=reason, kind=kind)
         result = self.result_of(entry)
         if result is None:
-            return SkipDecision(
-                entry, reason=f"its last publication {entry.commit.id[:SHORT]} recorded no result"
-            )
+            reason = f"its last publication {entry.commit.id[:SHORT]} recorded no result"
+            return SkipDecision(entry, reason=reason, kind="no result")
         return SkipDecision(entry, result)
 
-    def _difference(self, entry: Entry, work: Work) -> str:
-        """Return what differs from a publication, or "" if nothing does."""
+    def _difference(self, entry: Entry, work: Work) -> tuple[RunReason, str] | None:
+        """Return what differs from a publication, or None if nothing does."""
         if not work.code:
-            return "its sources are unknown"
+            return "no source", "its sources are unknown"
         if entry.work.version != work.version:
-            return f"version {work.version!r} in place of {entry.work.version!r}"
+            return "version", f"version {work.version!r} in place of {entry.work.version!r}"
         if entry.work.code != work.code:
-            return "code changed"
+            return "code", "code changed"
         if entry.work.params != work.params:
-            return "params changed"
-        changed = list(islice(self.differences(entry.commit.id, self.ref, work.key.reads), _MOST_NAMED + 1))
+            return "params", "params changed"
+        changed = list(islice(self.changed_reads(entry), _MOST_NAMED + 1))
         if changed:
-            return describe_changes([change.path for change in changed], work.key.prefix)
-        return ""
+            return "files", describe_changes([change.path for change in changed], work.key.prefix)
+        return None
+
+    def changed_reads(self, entry: Entry) -> Iterator[Change]:
+        """Yield what has changed since a publication that stands, in what its task sees but may not change.
+
+        What it may change is as the task has left it, or else the publication would not stand.
+        """
+        key = entry.work.key
+        found = self.differences(entry.commit.id, self.ref, key.reads)
+        return (change for change in found if not key.writes.hold(change.path))
 
     def _find(self, key: EntryKey) -> LedgerState:
+        """Search the history from A, or from the input of the publication with another key that stands there."""
         newest: Entry | None = None
-        for entry in self._entries_with(key):
-            if not self._is_valid(entry):
+        compared: Entry | None = None
+        ref, at_run = self.ref, False
+        for entry in self._entries_with(key.family):
+            own = entry.work.key == key
+            if at_run and not own:
                 continue
-            newest = newest or entry
-            if self._is_same(entry.commit.id, self.ref, key.writes):
+            if not self._is_before(entry.commit, ref) or not self._is_valid(entry):
+                continue
+            newest, compared = newest or (entry if own else None), compared or entry
+            if at_run or not self._is_same(entry.commit.id, ref, key.writes):
+                continue
+            if own:
                 return LedgerState("standing", entry)
+            # The steps of a run may have published for several keys, and only the last of them is listed.
+            at_run = entry.is_of_run
+            if not at_run:
+                ref, compared, newest = entry.commit.metadata.get(INPUT_REF, ""), None, None
         if len(self._commits) > MOST_COMMITS:
             return LedgerState("unknown", newest)
         if newest is None:
             return LedgerState("missing")
-        return LedgerState("rewritten", newest, self._rewritten_by(newest))
+        return LedgerState("rewritten", newest, self._rewritten_by(compared or newest, ref))
 
-    def _entries_with(self, key: EntryKey) -> Iterator[Entry]:
-        """Yield the entries with this key, newest first, reading more of the history when needed."""
+    def _is_before(self, commit: Commit, ref: str) -> bool:
+        """Return whether a commit that has been read is at or before `ref`, which may not have been read yet."""
+        return ref == self.ref or self._numbers[commit.id] >= self._numbers.get(ref, MOST_COMMITS)
+
+    def _entries_with(self, family: EntryKey) -> Iterator[Entry]:
+        """Yield the entries of a family, newest first, reading more of the history when needed."""
         number = 0
         while True:
-            while number < len(known := self._entries.get(key, ())):
+            while number < len(known := self._entries.get(family, ())):
                 yield known[number]
                 number += 1
             if not self._read_commit():
@@ -189,10 +235,11 @@ class Ledger:
         commit = next(self._log, None)
         if commit is None:
             return False
+        self._numbers[commit.id] = len(self._commits)
         self._commits.append(commit)
         if len(self._commits) <= MOST_COMMITS:
             for entry in self._all_entries(commit):
-                self._entries.setdefault(entry.work.key, []).append(entry)
+                self._entries.setdefault(entry.work.key.family, []).append(entry)
         return True
 
     def _all_entries(self, commit: Commit) -> Iterator[Entry]:
@@ -216,14 +263,13 @@ class Ledger:
     def _is_same(self, left: str, right: str, roots: Iterable[str]) -> bool:
         return left == right or next(self.differences(left, right, roots), None) is None
 
-    def _rewritten_by(self, entry: Entry) -> ViewChange | None:
-        """Return the commit after a publication that changed its output, and a path that it changed."""
+    def _rewritten_by(self, entry: Entry, ref: str) -> ViewChange | None:
+        """Return the commit between a publication and `ref` that changed its output, and a path that it changed."""
         published = entry.commit.id
-        change = next(self.differences(published, self.ref, entry.work.key.writes), None)
+        change = next(self.differences(published, ref, entry.work.key.writes), None)
         if change is None:
             return None
-        ids = [commit.id for commit in self._commits]
-        later = self._commits[: ids.index(published)][::-1]
+        later = self._commits[self._numbers.get(ref, 0) : self._numbers[published]][::-1]
         changed = bisect_left(
             later, True, key=lambda commit: not self._is_same(published, commit.id, (change.path,))
         )
@@ -235,16 +281,27 @@ def differences(lake: ReadableLake, between: tuple[str, str, str], roots: Iterab
 
     A lake also reports an object whose bytes are equal, but whose content type, say, is another.
     """
-    repository, left, right = between
-    for root in roots:
-        for change in all_changes(lake, between, root):
-            if in_actions(change.path):
-                continue
-            if change.kind == "changed":
-                before, after = (lake.stat(repository, ref, change.path) for ref in (left, right))
-                if before.checksum is not None and before == after:
-                    continue
-            yield change
+    reported = (
+        change for root in roots for change in all_changes(lake, between, root) if not in_actions(change.path)
+    )
+    # Many callers want only the first one, and usually there is none.
+    first = next(reported, None)
+    if first is None:
+        return
+    if _bytes_differ(lake, between, first):
+        yield first
+    with ThreadPoolExecutor(_STATS_AT_ONCE, "perago-ledger") as pool:
+        while changes := list(islice(reported, _BATCH)):
+            differ = pool.map(partial(_bytes_differ, lake, between), changes)
+            yield from (change for change, differs in zip(changes, differ, strict=True) if differs)
+
+
+def _bytes_differ(lake: ReadableLake, between: tuple[str, str, str], change: Change) -> bool:
+    if change.kind != "changed":
+        return True
+    repository, *refs = between
+    before, after = (lake.stat(repository, ref, change.path) for ref in refs)
+    return before.checksum is None or before != after
 
 
 def entries_in_run(lake: ReadableLake, repository: str, commits: Sequence[Commit]) -> list[Entry]:
@@ -298,7 +355,7 @@ def describe_state(state: LedgerState) -> str:
     changed = state.change
     if changed is None:
         return f"the output of its last publication {state.entry.commit.id[:SHORT]} was changed since"
-    return f"{changed.commit.id[:SHORT]} ({made_by(changed.commit)}) has changed its output, {changed.path}"
+    return f"{changed.commit.id[:SHORT]} ({author_of(changed.commit)}) has changed its output, {changed.path}"
 
 
 def describe_changes(paths: Sequence[str], prefix: str) -> str:

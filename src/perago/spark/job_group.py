@@ -52,7 +52,8 @@ def at_work(session: AttemptSession, request: PlaceRequest, workspace: SparkWork
             except _SPARK_IS_GONE:
                 stopped = why_unusable(spark)
                 raise
-            session.check_final_state(publishes=spec is not None and not spec.read_only)
+            publishes = spec is not None and not spec.read_only
+            session.check_final_state(base=workspace.base if publishes else None)
     except _SPARK_IS_GONE as error:
         if stopped is None and not isinstance(error, SPARK_ERRORS):
             raise

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("perago.spark")
 
+_JARS = "spark.jars"
 _NO_FOLDER = "(no folder)"
 _JVM_EXIT_SECONDS = 30
 _LONGEST_FETCH = 600.0
@@ -104,9 +105,11 @@ def _start(conf: dict[str, str]) -> SparkSession:
 
     builder = SparkSession.Builder()
     for key, value in conf.items():
-        builder = builder.config(key, value)
+        if key != _JARS:
+            builder = builder.config(key, value)
     try:
         with _keep_sigint_handler():
+            _launch_jvm(conf)
             return builder.getOrCreate()
     except Exception as error:
         if "JAVA_GATEWAY_EXITED" in str(error):
@@ -126,6 +129,17 @@ def _start(conf: dict[str, str]) -> SparkSession:
         raise RuntimeConfigError(
             f"no Spark session came about at {conf['spark.master']}: {reason}; {remedy(os.environ)}"
         ) from error
+
+
+def _launch_jvm(conf: dict[str, str]) -> None:
+    """Launch the JVM of this process with the whole configuration, if none runs.
+
+    Spark adds the files of `spark.jars.packages` to `spark.jars` when its JVM starts.  A context that is given `spark.jars`
+    once more loses them, and executors on other machines do not get them.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
 
 
 def stop_spark() -> None:

@@ -192,8 +192,11 @@ class Sessions:
                 self._begin_idle()
                 self._lock.notify_all()
 
-    def check_final_state(self, session: SparkSession, *, publishes: bool) -> None:
-        """Raise `TaskFailed` if an attempt stopped Spark, left a query running, or created tables that will be lost."""
+    def check_final_state(self, session: SparkSession, *, base: str | None) -> None:
+        """Raise `TaskFailed` if an attempt stopped Spark, left a query running, or created tables that will be lost.
+
+        `base` is the URI of its workspace, None if it publishes nothing.
+        """
         if reason := why_unusable(session):
             raise TaskFailed(reason)
         if self._shared is None or self._users > 1:
@@ -203,7 +206,7 @@ class Sessions:
                 f"the task left a streaming query running: {', '.join(queries)}; "
                 "wait for it in the body (awaitTermination()), or stop it there"
             )
-        if publishes and (created := self._shared.new_in_catalog()):
+        if base is not None and (created := self._shared.new_in_catalog(base)):
             raise TaskFailed(
                 f"the task created {', '.join(created)} in Spark's own catalog (saveAsTable, CREATE TABLE or DATABASE), "
                 "which is not published; write tables with workspace.write(df, path), or drop it before the task returns"
@@ -366,10 +369,10 @@ class AttemptSession:
             raise TaskFailed(reason)
         return self._sessions.for_checks(self._spec.sql)
 
-    def check_final_state(self, *, publishes: bool) -> None:
+    def check_final_state(self, *, base: str | None) -> None:
         """Raise `TaskFailed` if the body stopped Spark, left a query running, or created tables that will be lost."""
         if self._session is not None:
-            self._sessions.check_final_state(self._session, publishes=publishes)
+            self._sessions.check_final_state(self._session, base=base)
 
     @property
     def is_only_attempt(self) -> bool:

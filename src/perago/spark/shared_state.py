@@ -45,8 +45,11 @@ class SharedState:
         self._environment = dict(context.environment)
         self._checkpoints = self._scala.checkpointDir()
 
-    def new_in_catalog(self) -> list[str]:
-        """Return the new databases, and the new tables in Spark's own warehouse, whose files are in no workspace."""
+    def new_in_catalog(self, base: str) -> list[str]:
+        """Return the new databases and tables that are not published.
+
+        `base` is the URI of the workspace: tables whose files are below it are published like any other file.
+        """
         catalog, now = self._external_catalog, dict(self._catalog())
         new = [
             (database, table)
@@ -54,9 +57,9 @@ class SharedState:
             for table in sorted(tables - self._catalog_before.get(database, (set(), set()))[0])
         ]
         return [f"database {name}" for name in sorted(now.keys() - self._catalog_before.keys())] + [
-            table if database == _DEFAULT else f"{database}.{table}"
+            _named(database, table, where)
             for database, table in new
-            if catalog.getTable(database, table).tableType().name() == "MANAGED"
+            if (where := _place_outside(catalog.getTable(database, table), base)) is not None
         ]
 
     def running_queries(self) -> list[str]:
@@ -151,6 +154,28 @@ class SharedState:
 
     def _names(self, names: Any) -> Iterable[str]:
         return [str(name) for name in self._java(names)]
+
+
+def _named(database: str, table: str, where: str) -> str:
+    name = table if database == _DEFAULT else f"{database}.{table}"
+    return f"{name} at {where}" if where else name
+
+
+def _place_outside(table: Any, base: str) -> str | None:
+    """Return where a table of the catalog has its files, "" for Spark's own warehouse.
+
+    Returns None for a view, and for a table below `base` or without files of its own, such as one of a database.
+    """
+    kind = table.tableType().name()
+    if kind == "MANAGED":
+        return ""
+    location = table.storage().locationUri()
+    if kind != "EXTERNAL" or location.isEmpty():
+        return None
+    uri = location.get()
+    authority, path = uri.getAuthority() or "", str(uri.getPath())
+    decoded = f"{uri.getScheme() or 'file'}://{authority}{path}"
+    return None if f"{decoded}/".startswith(f"{base}/") else decoded
 
 
 def write_no_checksum_files(session: SparkSession) -> None:

@@ -174,6 +174,18 @@ def workflow_faults(
     return checked
 
 
+def forced_steps(definition: Mapping[str, Any], force: Iterable[str]) -> frozenset[str]:
+    """Validate and return the steps to force. Raises `TrialError` if the workflow does not have one of them."""
+    if isinstance(force, str):
+        raise TrialError(f"force={force!r}: give a list of steps, such as [{force!r}]")
+    forced, steps = frozenset(force), read_workflow(definition, named_only=True).steps
+    for name in sorted(forced):
+        if name not in steps and str(name).rpartition(ITERATION_MARK)[0] not in steps:
+            close = did_you_mean(str(name), steps, otherwise=f"; the steps are {listed(steps)}")
+            raise TrialError(f"force: the workflow has no step {name!r}{close}")
+    return forced
+
+
 def _tasks_of_one(given: object) -> list[TaskDefinition]:
     if isinstance(given, TaskDefinition):
         return [given]

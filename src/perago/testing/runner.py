@@ -21,6 +21,7 @@ from perago.declare.task import TaskDefinition
 from perago.errors import TrialError
 from perago.orchestrator.base import Assignment, TaskState, WorkflowState
 from perago.orchestrator.local.orchestrator import LocalOrchestrator
+from perago.protocol.ledger import NOTHING_FORCED, Recompute
 from perago.protocol.outcome import Outcome
 from perago.runtime.attempt.contract import given_workspaces
 from perago.runtime.attempt.delivery import Executor
@@ -130,11 +131,13 @@ class Runner:
         tasks: Sequence[TaskDefinition],
         faults: Mapping[str, Faults],
         clock: Clock,
+        *,
+        recompute: Recompute = NOTHING_FORCED,
     ) -> None:
         self._environment = environment
         self._orchestrator = orchestrator
         self._tasks = {task.name: task for task in tasks}
-        self._context = environment.context(orchestrator, tasks)
+        self._context = replace(environment.context(orchestrator, tasks), recompute=recompute)
         self._faults = faults
         self._clock = clock
         self._fired: set[tuple[str, str]] = set()

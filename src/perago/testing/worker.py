@@ -16,12 +16,14 @@ from perago.declare.task import TaskDefinition
 from perago.declare.taskdef import build_taskdef
 from perago.errors import TrialError
 from perago.orchestrator.base import WorkflowState
+from perago.protocol.ledger import Recompute
 from perago.runtime.runs.inspect import worker_tasks
 from perago.testing.arguments import (
     Task,
     Workflow,
     check_workflow_errors,
     faults_of,
+    forced_steps,
     params_of,
     retries_of,
     task_of,
@@ -58,6 +60,8 @@ class TrialWorker:
         branch: str = MAIN,
         faults: Faults | None = None,
         retries: int = 0,
+        force: bool = False,
+        full: bool = False,
         at: Faults | None = None,
     ) -> Trial:
         """Run one attempt of a task from the head of a branch, and as many retries as you ask for.
@@ -68,6 +72,8 @@ class TrialWorker:
             branch: The branch to start from and to publish to.
             faults: `crash()`, `lose_lease()` or `advance_head(…)`, keyed by the name of the step at which it fires.
             retries: The maximum number of retries if attempts fail. The task's `RetryPolicy` must allow as many.
+            force: True to run the body though nothing has changed, as `perago run --force` does.
+            full: True to skip nothing, and to let `changes()` report all files as new, as `perago run --full` does.
             at: The old name of `faults`.
         """
         task = task_of(function)
@@ -79,7 +85,12 @@ class TrialWorker:
         before = self.lake.head(branch)
         with self._environment.orchestrator(self._environment.clock) as orchestrator:
             runner = Runner(
-                self._environment, orchestrator, [task], {STEP: injected}, self._environment.clock
+                self._environment,
+                orchestrator,
+                [task],
+                {STEP: injected},
+                self._environment.clock,
+                recompute=Recompute(full, frozenset({STEP} if force else ())),
             )
             orchestrator.register_taskdefs([build_taskdef(task)])
             orchestrator.register_workflow(_one_step(task, payload))
@@ -99,6 +110,8 @@ class TrialWorker:
         faults: Mapping[str, Faults] | None = None,
         clock: Clock | None = None,
         most_attempts: int = MOST_ATTEMPTS,
+        force: Iterable[str] = (),
+        full: bool = False,
         at: Mapping[str, Faults] | None = None,
     ) -> WorkflowTrial:
         """Run a whole workflow from the head of `main`, with every retry, as the embedded orchestrator would.
@@ -110,6 +123,8 @@ class TrialWorker:
             faults: The faults for each workflow step, such as `{"clean": {"publish": crash()}}`.
             clock: The workflow's clock, if you want to set it or to read it.
             most_attempts: The trial gives up if the workflow has not ended after this number of attempts.
+            force: The steps whose bodies run though nothing has changed, as with `perago run --force`.
+            full: True to skip nothing, and to let `changes()` report all files as new, as `perago run --full` does.
             at: The old name of `faults`.
         """
         definition, file = workflow_of(workflow)
@@ -120,9 +135,10 @@ class TrialWorker:
         serving = [task for task in known if task.name in used]
         by_name = {task.name: task for task in serving}
         injected = workflow_faults(definition, by_name, renamed_argument(faults, at))
+        recompute = Recompute(full, forced_steps(definition, force))
         clock = clock or self._environment.clock
         with self._environment.orchestrator(clock) as orchestrator:
-            runner = Runner(self._environment, orchestrator, serving, injected, clock)
+            runner = Runner(self._environment, orchestrator, serving, injected, clock, recompute=recompute)
             orchestrator.register_taskdefs([build_taskdef(task) for task in serving])
             orchestrator.register_workflow(definition)
             version = definition.get("version")

@@ -107,9 +107,11 @@ class TestInspect:
         a_run(tmp_path, "old")
         path = runs_folder(tmp_path) / "old" / "run.json"
         kept = json.loads(path.read_text())
-        path.write_text(json.dumps({name: kept[name] for name in kept if name not in ("input", "resumed")}))
+        newer = ("input", "resumed", "full", "forced")
+        path.write_text(json.dumps({name: kept[name] for name in kept if name not in newer}))
         (row,) = list_runs(servers(tmp_path), 10)
         assert (row.input, row.resumed, row.marks) == ({}, (), "")
+        assert not find_run(tmp_path, "old").recompute
 
     def test_a_run_on_the_other_servers_is_told_with_the_way_there(self, tmp_path: Path) -> None:
         a_run(tmp_path, "here", workflow_id="wf-1")

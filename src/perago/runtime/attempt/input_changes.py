@@ -13,12 +13,13 @@ from functools import cached_property
 
 from perago.declare.input_changes import InputChanges
 from perago.declare.workspace import WorkspaceSpec
-from perago.errors import TaskDefinitionError, TaskFailed
+from perago.errors import OutputRewritten, TaskDefinitionError, TaskFailed
 from perago.lake.base import Entry
 from perago.protocol.changes import workdir_path
 from perago.protocol.ledger import Recompute, Work
 from perago.protocol.paths import has_backslash, has_dot_part, has_empty_part, is_empty, leads_out
 from perago.protocol.publication import Workspace
+from perago.protocol.refusal import RETRY_IS_USELESS
 from perago.protocol.view import Roots, overlap
 from perago.runtime.attempt.listing import objects_in
 from perago.runtime.ledger import Ledger, LedgerState, describe_state
@@ -54,7 +55,7 @@ class AttemptChanges:
         self._full = recompute.full
 
     def __call__(self, path: str, *, full: bool = False) -> InputChanges:
-        """Return the changes below a path.  Raises `TaskFailed` if somebody else has changed the task's output."""
+        """Return the changes below a path.  Raises `OutputRewritten` if somebody else has changed the task's output."""
         root = self._object_path(path)
         since = None if full or self._full else self._since
         if since is None:
@@ -88,7 +89,7 @@ class AttemptChanges:
             case "keep" if state.entry is not None:
                 return state.entry.commit.id
             case _:
-                raise TaskFailed(_refusal(self._work.key.task, state))
+                raise OutputRewritten(_refusal(self._work.key.task, state))
 
     def _object_path(self, path: str) -> str:
         name = path.strip("/") if isinstance(path, str) else ""
@@ -121,8 +122,8 @@ class AttemptChanges:
 
 
 def _refusal(task: str, state: LedgerState) -> str:
-    what = describe_state(state)
     return (
-        f"what has changed since the last publication of task {task!r} is not known: {what}. Run it with --full, or declare "
-        'WorkspaceSpec(on_rewritten="full"), which treats all files as new, or "keep", which keeps what others have changed'
+        f"what has changed since the last publication of task {task!r} is not known: {describe_state(state)}. Bring its "
+        'output back (perago restore), run it with --full, or declare WorkspaceSpec(on_rewritten="full"), which treats all '
+        f'files as new, or "keep", which keeps what others have changed. Without that, {RETRY_IS_USELESS}'
     )

@@ -81,7 +81,7 @@ class OpenRun(Transaction):
             given = read_input(self._task, self._assignment.input)
             assert isinstance(given.params, OpenParams)  # noqa: S101 - the model of this task
             [sent] = given.workspaces
-            origin = _origin_workspace(context.lake, sent)
+            origin = origin_workspace(context.lake, sent)
         if not given.params.isolate:
             return _opened(origin, origin)
         repository, branch = origin["repository"], run_branch_name(self._attempt)
@@ -104,7 +104,7 @@ def _opened(workspace: Mapping[str, str], origin: Mapping[str, str]) -> Mapping[
     return {"workspace": workspace, "origin": origin}
 
 
-def _origin_workspace(lake: ReadableLake, sent: Mapping[str, str]) -> Mapping[str, str]:
+def origin_workspace(lake: ReadableLake, sent: Mapping[str, str]) -> Mapping[str, str]:
     """Return the workspace that a run starts from, with the full id of its commit."""
     repository, branch = sent["repository"], sent["branch"]
     if branch.startswith(INTERNAL_NAME_PREFIX):

@@ -94,7 +94,7 @@ def new_run_command(run: Run, given: Mapping[str, Any], root: Path) -> str:
         return ""
     tasks = [word for target in run.targets if target != RUN_STEPS_MODULE for word in ("--tasks", target)]
     words = ["perago", "run", run.workflow_file, *tasks, *_from_current_head(given)]
-    words += ["--root", str(root.resolve())] if run.embedded else ["--remote"]
+    words += [*run.recompute.options, *(["--root", str(root.resolve())] if run.embedded else ["--remote"])]
     command = shlex.join(words)
     return command if os.getcwd() == run.folder else f"cd {shlex.quote(run.folder)} && {command}"
 

@@ -18,12 +18,13 @@ import shlex
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from perago.errors import RuntimeConfigError
+from perago.protocol.ledger import Recompute
 from perago.protocol.suggestions import did_you_mean, listed
 
 RECORD = "run.json"
@@ -62,6 +63,19 @@ class Run:
     """The workflow's input without secrets and with long values truncated; None in records older than this field."""
     resumed: Sequence[float] = ()
     """The times at which the run was resumed, oldest first."""
+    full: bool = False
+    """True if the run skips nothing, and everything counts as changed."""
+    forced: Sequence[str] = ()
+    """The steps whose bodies run although nothing has changed."""
+
+    @property
+    def recompute(self) -> Recompute:
+        """The work that the run does again although nothing has changed."""
+        return Recompute(self.full, frozenset(self.forced))
+
+    def with_recompute(self, recompute: Recompute) -> Run:
+        """Return the record with other work that is done again."""
+        return replace(self, full=recompute.full, forced=sorted(recompute.steps))
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def begin_from(
         from_step=step,
         input=_redirected(old.input, siblings),
         resumed=(),
-    )
+    ).with_recompute(plan.spec.recompute)
     save_run(plan.settings.root, run)
     return run, siblings
 

@@ -132,7 +132,7 @@ def begin(run_id: str, plan: WorkerPlan, start: RunInput, *, show_progress: Show
         workflow_file=start.file,
         workflow_digest=digest_of(start.definition),
         input=recorded_input(payload, Masker(secrets_of(plan.settings))),
-    )
+    ).with_recompute(plan.spec.recompute)
     save_run(plan.settings.root, run)
     return run
 
@@ -231,7 +231,8 @@ def resume(servers: Backend, run: Run, plan: WorkerPlan) -> frozenset[str]:
     with locked_root(servers.settings.workspace_root), servers.opened() as (_, orchestrator):
         if servers.embedded:
             register_missing_taskdefs(orchestrator, list(plan.tasks.values()))
-        save_run(servers.settings.root, replace(run, resumed=[*run.resumed, time.time()]))
+        resumed = replace(run, resumed=[*run.resumed, time.time()])
+        save_run(servers.settings.root, resumed.with_recompute(plan.spec.recompute))
         servers.take_over(run.workflow_id)
         state = orchestrator.workflow(run.workflow_id)
         if not state.running and state.status != "COMPLETED":

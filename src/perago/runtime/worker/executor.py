@@ -33,6 +33,7 @@ from perago.backend import Backend
 from perago.declare.discovery import load_tasks
 from perago.declare.task import TaskDefinition
 from perago.protocol.attempt import Attempt
+from perago.protocol.ledger import NOTHING_FORCED, Recompute
 from perago.protocol.outcome import describe
 from perago.runtime.attempt.context import AttemptContext, Observer, ask_until_answered
 from perago.runtime.attempt.run_steps import new_transaction
@@ -89,6 +90,8 @@ class ExecutorSpec:
     max_result_bytes: int | None = None
     observe: Observer = no_observer
     passes_logs: bool = False
+    recompute: Recompute = NOTHING_FORCED
+    """The work of a run that is done again although nothing has changed."""
 
     @property
     def settings(self) -> Settings:
@@ -167,6 +170,7 @@ def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> 
             open_place=open_place,
             retry_query=ask_until_answered,
             wrong_input=spec.settings.wrong_input,
+            recompute=spec.recompute,
             mask=Masker(secrets_of(spec.settings)),
         )
         _AttemptLoop(tasks, context, spec.observe, supervisor, printer).run()

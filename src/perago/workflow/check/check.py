@@ -17,6 +17,7 @@ from perago.protocol.suggestions import did_you_mean
 from perago.workflow.check.branch_conflicts import moved_heads
 from perago.workflow.check.context import Checking, Finding, WorkflowDiagnostic, error, warning
 from perago.workflow.check.inputs import step_input
+from perago.workflow.check.ledger_keys import shared_keys
 from perago.workflow.check.references import output_reads, step_reads
 from perago.workflow.check.run_steps import run_steps
 from perago.workflow.model.definition import Step, WorkflowDefinition, read_workflow
@@ -73,6 +74,7 @@ def _findings(
     if not workflow.twins:
         findings.extend(moved_heads(checking))
         findings.extend(run_steps(checking))
+        findings.extend(shared_keys(checking))
     outputs = definition.get("outputParameters")
     if isinstance(outputs, Mapping):
         findings.extend(output_reads(checking, outputs))
