@@ -126,7 +126,8 @@ class Ledger:
         with self._lock:
             while len(self._commits) <= MOST_COMMITS and self._read_commit():
                 pass
-            return [key for key in self._entries if key.task == task]
+            entries = (one for family, known in self._entries.items() if family.task == task for one in known)
+            return list(dict.fromkeys(entry.work.key for entry in entries))
 
     @property
     def is_cut(self) -> bool:

@@ -350,6 +350,16 @@ class TestStates:
         world.run(over(2, 2), only="all")
         assert statuses(world) == {"01": "failed", "02": "failed"}
 
+    def test_a_task_with_a_ledger_key_has_a_state_for_each_of_its_values(self, world: BackfillWorld) -> None:
+        world.task = daily_task(ledger_key=("title",))
+        world.days(2)
+
+        world.run(over(1, 2))
+
+        found = [(one.names["day"], one.params, one.status) for one in world.states()]
+        assert found == [(day, '{"title":"cleaned"}', "published") for day in ("2026-01-01", "2026-01-02")]
+        assert world.plan(over(1, 2))[1].rows == []
+
     def test_hostile_values_are_shown_as_they_were_given(self, world: BackfillWorld) -> None:
         world.task = regional_task()
         values = ["a b", "x%2Fy", "ü*", "a=b", "'q\"", "#1", "a/b"]

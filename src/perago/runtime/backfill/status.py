@@ -89,8 +89,8 @@ class Partitions:
         if state.kind != "standing" or commit is None:
             status: Status = "missing" if state.kind == "standing" else state.kind
             return PartitionStatus(names, status, commit, describe_state(state), key.params)
-        changes = self.ledger.differences(commit.id, self.ledger.ref, key.reads)
-        paths = [change.path for change in islice(changes, _MOST_NAMED)]
+        assert state.entry is not None  # noqa: S101 - the publication that stands
+        paths = [change.path for change in islice(self.ledger.changed_reads(state.entry), _MOST_NAMED)]
         if paths:
             return PartitionStatus(names, "stale", commit, describe_changes(paths, key.prefix), key.params)
         return PartitionStatus(names, "published", commit, "", key.params)
