@@ -413,7 +413,12 @@ def test_a_large_table_without_partitions_is_refused_with_the_limit_it_needs(emb
             ("idd",),
             "no column 'idd' for --key; it has: id; did you",
         ),
-        ({"t/a.parquet": b"nonsense"}, {"t/a.parquet": b"and more"}, (), "cannot compare the rows of 't': "),
+        (
+            {"t/a.parquet": b"nonsense"},
+            {"t/a.parquet": b"and more"},
+            (),
+            "cannot compare the rows of 't/a.parquet': ",
+        ),
         ({"t/a.jsonl": b"[1]\n"}, {}, (), "line 1 of 't/a.jsonl' is not a JSON object"),
         ({"t/a.jsonl": b"{}\n{\n"}, {}, (), "line 2 of 't/a.jsonl' is not JSON"),
         ({"t/a.csv": b"id,id\n1,2\n"}, {}, (), "names a column twice"),
@@ -436,3 +441,58 @@ def test_a_decimal_that_the_engine_would_round_is_refused(embedded: Work) -> Non
 
     with pytest.raises(RuntimeConfigError, match=r"'v' of 't/a\.parquet' is a decimal with 60 digits"):
         diff(embedded, {"t/a.parquet": made[0]}, {"t/a.parquet": made[1]})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "counts"),
+    [
+        (b"id,v\n1,2\n", b"id,v\n", (0, 1)),
+        (b"id,v\n1,2\n", b"\n", (0, 1)),
+        (b"id,v\r\n1,2\r\n3,4", b"\xef\xbb\xbfid,v\n1,2\n3,4\n", (0, 0)),
+        (b'"id","the ""v"""\n1,2\n', b'id,"the ""v"""\n"1",2\n', (0, 0)),
+        (b"v,id\n2,1\n", b"id,v\n1,2\n", (0, 0)),
+        (b"id,v\n1,\n2,\n", b'id,v\n1,""\n2,\n', (0, 0)),
+        (b"id,v\n1,-\n", b"id,v\n1,NULL\n", (1, 1)),
+        (b"id\n01\n1.0\n", b"id\n1\n1\n", (2, 2)),
+        (b"ID,id\n1,2\n", b"ID,id\n2,1\n", (1, 1)),
+    ],
+)
+def test_csv_is_read_as_it_is_written(
+    embedded: Work, before: bytes, after: bytes, counts: tuple[int, int]
+) -> None:
+    found = diff(embedded, {"t.csv": before}, {"t.csv": after}, path="t.csv")
+
+    assert (found.added, found.removed) == counts
+
+
+def test_a_long_json_line_is_a_row(embedded: Work) -> None:
+    line = b'{"v": "%s"}\n' % (b"x" * 20_000_000)
+
+    found = diff(embedded, {"t.jsonl": b"{}\n"}, {"t.jsonl": line}, path="t.jsonl")
+
+    assert (found.added, found.removed) == (1, 1)
+
+
+def test_empty_json_objects_are_rows(embedded: Work) -> None:
+    found = diff(embedded, {"t.jsonl": b"{}\n{}\n"}, {"t.jsonl": b'{}\n\n{"v": null}\n{}\n'}, path="t.jsonl")
+
+    assert (found.added, found.removed) == (1, 0)
+
+
+def test_columns_whose_names_differ_only_in_case_are_two(embedded: Work) -> None:
+    both = pa.schema([("id", pa.int64()), ("ID", pa.int64())])
+
+    found = diff(
+        embedded,
+        {"t.parquet": parquet([{"id": 1, "ID": 2}], both)},
+        {"t.parquet": parquet([{"id": 1, "ID": 3}], both)},
+        "id",
+        path="t.parquet",
+    )
+
+    assert (found.changed, list(found.changed_values.values())) == (1, [1])
+
+
+def test_a_line_with_too_many_fields_is_refused_not_skipped(embedded: Work) -> None:
+    with pytest.raises(RuntimeConfigError, match=r"cannot compare the rows of 't/b\.csv': .*Line: 2"):
+        diff(embedded, {"t/b.csv": b"id,v\n1,2,3\n"}, {"t/b.csv": b"id,v\n1,2\n"})

@@ -78,6 +78,11 @@ def test_a_run_its_publication_and_its_data_are_shown_as_on_the_embedded_servers
         expect(page.locator("#box-step")).to_be_visible()
 
         here = {"repo": world.repository, "ref": "main"}
+        oldest = world.history()[-1]
+        page = watched.open(
+            "/rows", repo=world.repository, ref=oldest, to="main", path="data/plays.csv", key="id"
+        )
+        expect(page.locator("#rows-title")).to_have_text("2 added, 0 removed, 0 changed")
         page = watched.open("/folder", **here)
         expect(page.get_by_role("link", name=HOSTILE_NAME.partition("/")[0] + "/")).to_be_visible()
         page = watched.open("/object", **here, path=HOSTILE_NAME)

@@ -45,7 +45,7 @@ def read_dev_branches(root: Path) -> DevBranches:
     """Return what a root's `dev.json` says.  Raises `RuntimeConfigError` if it is damaged."""
     try:
         text = (root / FILE).read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return DevBranches()
     except OSError as error:
         raise RuntimeConfigError(f"cannot read {root / FILE}: {error.strerror or error}") from error

@@ -26,6 +26,8 @@ class JsonColumns:
     """The columns seen in JSON lines, and the kinds of values in each: `number`, `text`, `boolean`, `object`, `list`."""
 
     kinds: dict[str, set[str]] = field(default_factory=dict)
+    longest_line: int = 0
+    """The number of characters in the longest line that was written."""
 
     def number(self, name: str) -> int:
         """Return a column's number.  A new column gets the next one."""
@@ -57,8 +59,9 @@ def rewrite(source: Path, target: Path, columns: JsonColumns, *, name: str) -> N
                 if value is not None:
                     columns.kinds[column].add(_kind(value))
                     written[f"c{numbers[column]}"] = canonical(value)
-            out.write(json.dumps(written))
-            out.write("\n")
+            text = json.dumps(written)
+            columns.longest_line = max(columns.longest_line, len(text))
+            out.write(f"{text}\n")
 
 
 def _rows(lines: IO[bytes], name: str) -> Iterator[Any]:

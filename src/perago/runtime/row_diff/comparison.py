@@ -39,7 +39,7 @@ def diff_rows(lake: ReadableLake, request: DiffRequest) -> RowDiff:
     commits = tuple(lake.commit_at(request.repository, ref).id for ref in (request.a, request.b))
     with TemporaryDirectory(prefix="perago-diff-") as temporary, open_engine(Path(temporary)) as engine:
         comparison = _Comparison(lake, request, (commits[0], commits[1]), Path(temporary), engine)
-        with naming_damaged_files(request.path):
+        with naming_damaged_files(request.path, comparison.objects):
             return comparison.run()
 
 
@@ -53,6 +53,8 @@ class _Comparison:
     json_columns: dict[Side, JsonColumns] = field(
         default_factory=lambda: {"a": JsonColumns(), "b": JsonColumns()}
     )
+    objects: dict[str, str] = field(default_factory=dict)
+    """The paths of the objects, by the names of the files that they were downloaded to."""
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(10**9)))
 
     def run(self) -> RowDiff:
@@ -187,8 +189,10 @@ class _Comparison:
             types = dict.fromkeys(columns.kinds, "VARCHAR")
             places = {name: f"c{number}" for number, name in enumerate(columns.kinds)}
         else:
+            self.objects[str(target)] = file.entry.path
             types = self._parquet_types(target, file.entry.path)
             places = {name: name for name in types}
+        self.objects[str(target)] = file.entry.path
         return LocalFile(side, file, target, types, places, shared)
 
     def _parquet_types(self, target: Path, path: str) -> dict[str, str]:
@@ -286,6 +290,9 @@ class _Comparison:
 
     def _create_view(self, schema: Schema, side: Side, files: Sequence[LocalFile]) -> None:
         """Create a view of one side's rows, with the columns of both sides in one order and of one type."""
+        if schema.kind == "csv":
+            # Without a header there are no rows either.
+            files = [one for one in files if one.places]
         groups: dict[tuple[tuple[str, str], ...], list[LocalFile]] = {}
         for one in files:
             groups.setdefault(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,17 @@ def load_duckdb() -> Any:
 
 
 @contextmanager
-def naming_damaged_files(path: str) -> Iterator[None]:
+def naming_damaged_files(path: str, objects: Mapping[str, str]) -> Iterator[None]:
+    """Raise the engine's errors as `RuntimeConfigError`, with the object whose file (a key of `objects`) they name."""
     try:
         yield
     except load_duckdb().Error as error:
-        first = str(error).partition("\n")[0]
-        raise RuntimeConfigError(f"cannot compare the rows of {path!r}: {first}") from error
+        text = str(error)
+        named = next((one for file, one in objects.items() if file in text), path)
+        first = text.partition("\n")[0]
+        for file, one in objects.items():
+            first = first.replace(file, one)
+        raise RuntimeConfigError(f"cannot compare the rows of {named!r}: {first}") from error
     except OSError as error:
         raise RuntimeConfigError(
             f"cannot compare the rows of {path!r}: {error.strerror or error}; TMPDIR names the folder for temporary files"

@@ -14,6 +14,8 @@ from perago.runtime.row_diff.engine import quoted_name, quoted_text
 from perago.runtime.row_diff.values import ColumnChange, DiffRequest, Side
 from perago.runtime.table_files import Format, TableFile, TableFiles
 
+_SMALLEST_BUFFER = 1024**2
+
 
 @dataclass(frozen=True, slots=True)
 class LocalFile:
@@ -141,9 +143,13 @@ class Schema:
                 "filename = 'perago_file')"
             )
         if self.kind == "json":
-            columns = ", ".join(f"{quoted_text(place)}: 'VARCHAR'" for place in one.places.values())
+            # Empty objects are rows, too.
+            names = list(one.places.values()) or ["none"]
+            # The engine allocates twice as much for each thread.
+            longest = max(_SMALLEST_BUFFER, *(side.longest_line + 1 for side in self._json.values()))
+            columns = ", ".join(f"{quoted_text(place)}: 'VARCHAR'" for place in names)
             return (
-                f"read_json({paths}, columns = {{{columns}}}, format = 'newline_delimited', maximum_object_size = "
-                f"{256 * 1024**2}, hive_partitioning = false, filename = 'perago_file')"
+                f"read_json({paths}, columns = {{{columns}}}, format = 'newline_delimited', records = 'true', "
+                f"maximum_object_size = {longest}, hive_partitioning = false, filename = 'perago_file')"
             )
         return f"read_parquet({paths}, hive_partitioning = false, filename = 'perago_file')"
