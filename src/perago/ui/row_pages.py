@@ -15,6 +15,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from perago.protocol.paths import has_nul
 from perago.runtime.table_files import NAMES
 from perago.ui.data_source import DataSource
 from perago.ui.lake_pages import place
@@ -54,7 +55,7 @@ def _compare(source: DataSource, arguments: Sequence[str], key: str) -> tuple[di
     command = [sys.executable, "-m", "perago", "diff", "--rows", "--json", "--limit-bytes", str(LIMIT_BYTES)]
     command += ["--root", str(servers.settings.root), "--local" if servers.embedded else "--remote"]
     command += ["--key", key] if key else []
-    if any("\0" in one for one in (*arguments, key)):
+    if any(map(has_nul, (*arguments, key))):
         return None, "a name holds a NUL character"
     try:
         with _one_at_a_time:

@@ -26,6 +26,7 @@ def count_everything(metrics: NoMetrics) -> None:
     metrics.published("clean", "hard")
     metrics.tried_to_publish("clean", 3)
     metrics.replaced_unsigned("clean")
+    metrics.skipped("clean")
     metrics.steps_took("clean", {"download": 0.2, "body": 40.0})
     metrics.bytes_moved("clean", downloaded=10, uploaded=5, saved=1000)
     metrics.spark_worked(
@@ -60,6 +61,7 @@ def test_everything_that_is_counted_is_exposed_for_prometheus() -> None:
         'perago_publications_total{fence="hard",task="clean"} 1.0',
         'perago_publish_tries_total{task="clean"} 3.0',
         'perago_replaced_unsigned_total{task="clean"} 1.0',
+        'perago_skipped_total{task="clean"} 1.0',
         'perago_step_duration_seconds_bucket{le="0.3",step="download",task="clean"} 1.0',
         'perago_step_duration_seconds_sum{step="body",task="clean"} 40.0',
         'perago_bytes_moved_bytes_total{direction="download",task="clean"} 10.0',

@@ -43,6 +43,7 @@ SHOWN: dict[str, Callable[[Settings], object]] = {
     "PERAGO_TRANSFER": lambda s: s.transfer,
     "PERAGO_WRONG_INPUT": lambda s: s.wrong_input,
     "PERAGO_FAILURE_REASON_MAX_LENGTH": lambda s: s.failure_reason_max_length,
+    "PERAGO_IMAGE": lambda s: s.image or None,
     "PERAGO_LOG_FORMAT": lambda s: s.log_format,
     "PERAGO_LOG_ROOT": lambda s: s.log_root,
     "PERAGO_WORKSPACE_GC_INTERVAL": lambda s: f"{s.workspace_gc_interval:g}s",
