@@ -100,6 +100,13 @@ def test_keys_differ_by_each_of_their_parts() -> None:
     assert EntryKey.of("clean", View("data/", ("out", "raw"), ("out",)), {"source": "ä"}) == KEY
 
 
+def test_keys_that_differ_only_in_their_params_are_one_family() -> None:
+    other = EntryKey.of("clean", View("data/", ("raw",), ("out",)), {"source": "b"})
+
+    assert KEY.family == other.family != KEY
+    assert EntryKey.of("clean", View("data/", ("raw",), ("out2",)), {}).family != KEY.family
+
+
 def test_the_order_of_params_does_not_count() -> None:
     assert params_digest({"a": 1, "b": [1]}) == params_digest({"b": [1], "a": 1})
     assert params_digest({"a": 1}) != params_digest({"a": 2})
