@@ -76,6 +76,7 @@ def test_the_site_has_the_pages_in_the_order_of_the_index(tmp_path: Path) -> Non
         "notifications.md",
         "storage.md",
         "reading-tables.md",
+        "provenance.md",
         "troubleshooting.md",
         "failure-matrix.md",
         "spark-cluster.md",
