@@ -179,6 +179,18 @@ ARROWS: dict[str, set[str]] = {
         *PORTS,
     },
     "runtime.lake_lookup": {"protocol", "errors", *PORTS},
+    "runtime.reproduce": {
+        "declare",
+        "protocol",
+        "errors",
+        "runtime.__init__",
+        "runtime.attempt",
+        "runtime.internal_branches",
+        "runtime.lake_lookup",
+        "runtime.ledger",
+        "runtime.upstream",
+        *PORTS,
+    },
     "runtime.upstream": {"protocol", "errors", "runtime.__init__", "runtime.blame", *PORTS},
     "runtime.blame": {"protocol", "errors", "runtime.__init__", "runtime.lake_lookup", *PORTS},
     "runtime.branch_commit": {

@@ -43,6 +43,7 @@ _COMMANDS = {
     "restore": "restore",
     "history": "history",
     "blame": "blame",
+    "reproduce": "reproduce",
     "diff": "diff",
     "ls": "ls",
     "cat": "cat",
