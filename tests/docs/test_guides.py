@@ -61,7 +61,7 @@ def test_a_task_works_on_what_has_changed_and_a_step_is_skipped(
 
 
 def test_a_report_leads_back_to_what_was_imported(folder: Path, environment: dict[str, str]) -> None:
-    assert follow(page("provenance.md"), folder, environment) == 8
+    assert follow(page("provenance.md"), folder, environment) == 12
 
 
 def test_a_notebook_reads_tables_and_files_at_a_commit(folder: Path, environment: dict[str, str]) -> None:

@@ -18,6 +18,7 @@ from perago.protocol.names import (
     branches_to_revoke,
     claim_branch_name,
     dated_branch_time,
+    is_run_branch,
     is_slug,
     parse_internal_branch,
     parse_workdir_name,
@@ -27,6 +28,7 @@ from perago.protocol.names import (
     replaced_tag_name,
     rerun_id,
     revoke_prefix,
+    scratch_branch_name,
     staging_branch_name,
     staging_prefix,
     workdir_name,
@@ -258,3 +260,8 @@ def test_a_proofs_branch_tells_when_it_was_made() -> None:
 
 def test_the_branch_of_a_put_tells_when_it_was_made() -> None:
     assert put_branch_name(1_700_000_000.9, "0123456789ab").endswith("1700000000-0123456789ab")
+
+
+def test_a_branch_of_reproduce_is_one_that_the_sweep_removes() -> None:
+    assert dated_branch_time(scratch_branch_name(1e9, "0" * 12, in_run=False)) == 1e9
+    assert is_run_branch(scratch_branch_name(1e9, "0" * 12, in_run=True))

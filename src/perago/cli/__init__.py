@@ -47,6 +47,7 @@ _COMMANDS = {
     "restore": "restore",
     "history": "history",
     "blame": "blame",
+    "reproduce": "reproduce",
     "diff": "diff",
     "ls": "ls",
     "cat": "cat",

@@ -13,7 +13,8 @@ mistaken for another part, is replaced with a readable slug and a digest, so tha
     perago-staging-<workflow>-<reference>-claim-task-id-<id>[-at-<scheduled time>]-into-<branch>
     perago-replaced-<task id>-<12 of H>                                   (a tag)
     perago-fence-<seconds since the epoch>-<12 hex>                       (a short-lived branch for a fence probe)
-    perago-put-<seconds since the epoch>-<12 hex>                         (where `put`, `merge` and `restore` stage)
+    perago-put-<seconds since the epoch>-<12 hex>                (where `put`, `merge`, `restore` and `reproduce` work)
+    perago-run-reproduce-<12 hex>                                (where `reproduce` works on a step of a run)
     perago-run-<workflow>-<12 hex of the SHA-256 of the open task and its scheduled time>     (a run branch)
     perago-published-<workflow>-<12 of R>                      (a tag that keeps the commits of a published run)
     perago-workdir-<task id>-<execution>                                  (a folder below the workspace root)
@@ -213,6 +214,14 @@ def probe_branch_name(now: float, token: str) -> str:
 def put_branch_name(now: float, token: str) -> str:
     """Return the name of a staging branch for `perago put`, `merge` or `restore`.  It contains the time, too."""
     return f"{PUT}{int(now)}-{token}"
+
+
+def scratch_branch_name(now: float, token: str, *, in_run: bool) -> str:
+    """Return the name of the branch on which `perago reproduce` makes a publication again.
+
+    It is that of a run branch if the input belongs to a run: the run's marker permits publications nowhere else.
+    """
+    return f"{RUN}reproduce-{token}" if in_run else put_branch_name(now, token)
 
 
 def dated_branch_time(name: str) -> float | None:

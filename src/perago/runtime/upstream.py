@@ -329,13 +329,13 @@ def _task_of(found: _Found, files: frozenset[str]) -> _Task:
     """Return where, and for which files, the search goes on from a node."""
     metadata, id, depth = found.commit.metadata, found.commit.id, found.depth
     if found.kind == "attempt":
-        return _Task(id, depth, metadata.get(INPUT_REF, ""), _roots(metadata.get(READS)))
+        return _Task(id, depth, metadata.get(INPUT_REF, ""), roots_of(metadata.get(READS)))
     keys = {"run": RUN_COMMIT, "merge": MERGED_COMMIT, "restore": RESTORED_COMMIT}
     at = metadata.get(keys[found.kind]) or found.commit.parents[-1]
     return _Task(id, depth, at, None, files)
 
 
-def _roots(text: str | None) -> Roots:
+def roots_of(text: str | None) -> Roots:
     """Return the paths in a commit's metadata.  All paths, if it does not name any that can be read."""
     try:
         return Roots(str(path) for path in json.loads(text or ""))
@@ -344,7 +344,7 @@ def _roots(text: str | None) -> Roots:
 
 
 def _may_have_written(commit: Commit, roots: Roots) -> bool:
-    return overlap(_roots(commit.metadata.get(WRITES)), roots)
+    return overlap(roots_of(commit.metadata.get(WRITES)), roots)
 
 
 def _folder_above(roots: Roots) -> str:
@@ -357,7 +357,7 @@ def _folder_above(roots: Roots) -> str:
 def _is_own_output(reader: Commit, writer: Commit, paths: Iterable[str]) -> bool:
     """Return whether an attempt has seen these files only because they are its own task's earlier output."""
     same = all(reader.metadata.get(key) == writer.metadata.get(key) for key in (TASK, PREFIX, WRITES))
-    writes = _roots(reader.metadata.get(WRITES))
+    writes = roots_of(reader.metadata.get(WRITES))
     return same and TASK in reader.metadata and all(map(writes.hold, paths))
 
 
