@@ -32,8 +32,8 @@ from perago.runtime.execution_result import (
 )
 from perago.runtime.observe.events import Event, Kind
 from perago.runtime.observe.sanitize import Masker
-from perago.runtime.worker.lineage import LineageListener, ReportQueue, RunReport, is_configured
-from perago.runtime.worker.openlineage_sender import EventBuilder, parent_run_id, run_id
+from perago.runtime.worker.lineage import THREAD, LineageListener, ReportQueue, RunReport, is_configured
+from perago.runtime.worker.openlineage_sender import EventBuilder, parent_run_id, run_id, silence_retries
 from tests.support.servers.lineage_receiver import judged
 
 COMMIT, PUBLISHED, CODE = "a" * 64, "b" * 64, "c" * 40
@@ -286,6 +286,16 @@ def no_client() -> Stub:
     raise ImportError("openlineage")
 
 
+def test_the_end_says_that_a_receiver_was_too_slow(caplog: pytest.LogCaptureFixture) -> None:
+    sender = Stub(hold=True)
+
+    put(lambda: sender, 2, seconds=0.1)
+
+    (record,) = caplog.records
+    assert record.getMessage() == "lineage events that were lost: 2; the receiver did not take them in time"
+    sender.gate.set()
+
+
 @pytest.mark.parametrize(
     ("sender", "text"),
     [
@@ -300,6 +310,18 @@ def test_losses_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture, se
     first, last = [record.getMessage() for record in caplog.records]
     assert first == f"lineage events are lost, attempts go on: {text}"
     assert last == "lineage events that were lost: 5"
+
+
+def test_the_clients_retries_are_not_logged_and_those_of_others_are(caplog: pytest.LogCaptureFixture) -> None:
+    http = logging.getLogger("urllib3.connectionpool")
+    silence_retries()
+
+    retry = threading.Thread(target=http.warning, args=("Retrying the receiver",), name=THREAD)
+    retry.start()
+    retry.join()
+    http.warning("Retrying the lake")
+
+    assert [record.getMessage() for record in caplog.records] == ["Retrying the lake"]
 
 
 def test_the_client_is_not_imported_without_a_configuration() -> None:

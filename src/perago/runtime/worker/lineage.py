@@ -38,6 +38,8 @@ log = logging.getLogger("perago.lineage")
 MOST_WAITING = 1000
 """Reports beyond this number are lost."""
 LAST_SEND_SECONDS = 2.0
+THREAD = "lineage"
+"""The name of the thread that sends."""
 _CONFIG_FILE = "openlineage.yml"
 
 State = Literal["START", "COMPLETE", "FAIL", "ABORT"]
@@ -199,7 +201,7 @@ class ReportQueue:
         self.lost = 0
         """The number of reports that were not sent."""
         # A daemon, since a call that hangs must not keep the process from ending.
-        self._thread = threading.Thread(target=self._work, args=(open_sender,), name="lineage", daemon=True)
+        self._thread = threading.Thread(target=self._work, args=(open_sender,), name=THREAD, daemon=True)
         self._thread.start()
 
     def put(self, report: RunReport) -> None:
@@ -220,7 +222,8 @@ class ReportQueue:
             self._over = True
             self.lost += self._unsent
         if self.lost:
-            log.warning("lineage events that were lost: %d", self.lost)
+            why = "" if self._logged else "; the receiver did not take them in time"
+            log.warning("lineage events that were lost: %d%s", self.lost, why)
 
     def _work(self, open_sender: Callable[[], Sender]) -> None:
         sender: Sender | None = None

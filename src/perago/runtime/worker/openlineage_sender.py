@@ -13,6 +13,7 @@ datasets:
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import socket
@@ -46,7 +47,7 @@ from perago.errors import TaskInputError
 from perago.protocol.attempt import Attempt
 from perago.protocol.attempt_record import CheckRecord
 from perago.runtime.observe.sanitize import Masker, secrets_of
-from perago.runtime.worker.lineage import LAST_SEND_SECONDS, RunReport
+from perago.runtime.worker.lineage import LAST_SEND_SECONDS, THREAD, RunReport
 from perago.runtime.worker.plan import WorkerPlan
 from perago.settings import Settings
 
@@ -77,6 +78,7 @@ class ClientSender:
 
 def open_sender(plan: WorkerPlan) -> ClientSender:
     """Open the client with its own configuration."""
+    silence_retries()
     with _environment_kept():
         client = OpenLineageClient()
         location = client.config.facets.source_code_location
@@ -89,6 +91,21 @@ def open_sender(plan: WorkerPlan) -> ClientSender:
     # The client would name the code in the worker's current folder, which need not be the task's.
     location.disabled = True
     return ClientSender(client, builder)
+
+
+def silence_retries() -> None:
+    """Keep the client's retries out of the log, where they would be several lines for each event that is lost.
+
+    The first loss is logged with its cause.  `OPENLINEAGE_CLIENT_LOGGING` sets the level of the client's own log.
+    """
+    # Other threads use the same HTTP library.
+    logging.getLogger("urllib3.connectionpool").addFilter(_not_by_lineage)
+    if not os.environ.get("OPENLINEAGE_CLIENT_LOGGING"):
+        logging.getLogger("openlineage").setLevel(logging.ERROR)
+
+
+def _not_by_lineage(record: logging.LogRecord) -> bool:
+    return record.threadName != THREAD
 
 
 def lake_namespace(settings: Settings, *, embedded: bool) -> str:
