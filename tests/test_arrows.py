@@ -56,6 +56,7 @@ WORKER = {
     "runtime.internal_branches",
     "runtime.sweep",
     "runtime.worker",
+    "runtime.worker.openlineage_sender",
     "workflow.model",
     *KNOW_ATTEMPTS,
     *ENDING,
@@ -134,7 +135,14 @@ ARROWS: dict[str, set[str]] = {
     "runtime.root": {"protocol", "errors"},
     "runtime.periodic": set(),
     "runtime.process": {"protocol", "runtime.periodic", "runtime.root"},
-    "runtime.observe": {"protocol", "settings", "errors", "runtime.process", *ENDING},
+    "runtime.observe": {
+        "protocol",
+        "settings",
+        "errors",
+        "runtime.process",
+        "orchestrator.base",
+        *ENDING,
+    },
     "runtime.scaffold": {"errors", "runtime.__init__", "runtime.whole_folder"},
     "runtime.whole_folder": set(),
     "runtime.doctor": {
@@ -303,6 +311,7 @@ ARROWS: dict[str, set[str]] = {
     "runtime.worker": WORKER,
     **dict.fromkeys(KNOW_ATTEMPTS, WORKER | {"runtime.attempt"}),
     "runtime.worker.executor": WORKER | {"runtime.attempt", "backend"},
+    "runtime.worker.openlineage_sender": WORKER,
     # Executors elsewhere: the worker knows them as links, and the engine that hosts them as jobs.
     "runtime.worker.hosted": WORKER | {"runtime.worker.hosted.engine"},
     "spark": {
@@ -378,6 +387,7 @@ SDKS = {
     "pyspark": "spark",
     "py4j": "spark",
     "duckdb": "runtime.row_diff",
+    "openlineage": "runtime.worker.openlineage_sender",
     "jinja2": "ui",
     "starlette": "ui",
     "uvicorn": "ui",

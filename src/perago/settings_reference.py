@@ -352,7 +352,29 @@ _METRICS = Group(
     ),
 )
 
-GROUPS = (_SERVERS, _FOLDERS, _WORKER, _SPARK, _METRICS)
+_LINEAGE = Group(
+    "Lineage over OpenLineage",
+    "The official client reads these, its other `OPENLINEAGE_*` variables and its files itself. See "
+    "[lineage](lineage.md).",
+    (
+        Variable(
+            "OPENLINEAGE_URL",
+            "send lineage events to this OpenLineage receiver",
+            "`start`, `run`",
+            unset="nothing is sent",
+        ),
+        Variable(
+            "OPENLINEAGE_CONFIG",
+            "the client's configuration file, which may name any of its transports",
+            "`start`, `run`",
+            unset="`openlineage.yml` in the current folder or in `~/.openlineage`, if it is there",
+        ),
+        Variable("OPENLINEAGE_NAMESPACE", "the namespace of the jobs", "`start`, `run`", default="perago"),
+        Variable("OPENLINEAGE_DISABLED", "`true` turns lineage off", "`start`, `run`", default="false"),
+    ),
+)
+
+GROUPS = (_SERVERS, _FOLDERS, _WORKER, _SPARK, _METRICS, _LINEAGE)
 VARIABLES = {variable.name: variable for group in GROUPS for variable in group.variables}
 
 

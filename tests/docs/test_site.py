@@ -77,6 +77,7 @@ def test_the_site_has_the_pages_in_the_order_of_the_index(tmp_path: Path) -> Non
         "storage.md",
         "reading-tables.md",
         "provenance.md",
+        "lineage.md",
         "notebooks.md",
         "troubleshooting.md",
         "failure-matrix.md",

@@ -1,4 +1,4 @@
-"""Events in a worker. The live table of `perago run` and the metrics listen to them.
+"""Events in a worker. The live table of `perago run`, the metrics and lineage listen.
 
 polled         an attempt was polled and is waiting for a slot
 step           an execution is starting a step
@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.runtime.execution_result import ExecutionResult, PendingResult
 from perago.runtime.observe.metrics import NoMetrics, ending_of
@@ -61,6 +62,7 @@ class Event:
     died: bool = False
     text: str = ""
     count: int = 0
+    assignment: Assignment | None = None
 
 
 Listener = Callable[[Event], None]

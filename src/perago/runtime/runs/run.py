@@ -53,6 +53,7 @@ from perago.runtime.runs.record import (
     state_is_gone,
 )
 from perago.runtime.runs.run_input import recorded_input
+from perago.runtime.worker.lineage import reporting_lineage
 from perago.runtime.worker.plan import WorkerPlan, check_lake, register_missing_taskdefs
 from perago.runtime.worker.slots import BACKOFF
 from perago.runtime.worker.supervisor import Supervisor
@@ -196,7 +197,8 @@ def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
 
         if not over():
             worker = Supervisor(plan, orchestrator, lake, executor_backoff=_executor_backoff(servers))
-            worker.run(until=over, on_event=on_event)
+            with reporting_lineage(os.environ, plan, on_event) as listener:
+                worker.run(until=over, on_event=listener)
             over()
         try:
             save_end(settings.root, run.id, replace(end_of(state), replaced_unsigned=replaced))

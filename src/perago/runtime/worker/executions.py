@@ -231,7 +231,7 @@ class EventPublisher:
     def publish_for(self, kind: Kind, execution: Execution, *, text: str = "") -> None:
         """Publish an event about an execution."""
         about = (execution.attempt, execution.id, execution.step, execution.result)
-        self.publish(Event(kind, *about, text=text))
+        self.publish(Event(kind, *about, text=text, assignment=execution.assignment))
 
 
 def log_result(execution: Execution) -> None:

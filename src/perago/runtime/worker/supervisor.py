@@ -38,6 +38,7 @@ from perago.runtime.worker.in_flight import InFlightFiles, ReportJob, without_re
 from perago.runtime.worker.job_scheduler import JobScheduler
 from perago.runtime.worker.leases import LeaseKeeper
 from perago.runtime.worker.lifecycle import Shutdown, posting_stop_signals, serve_status
+from perago.runtime.worker.lineage import reporting_lineage
 from perago.runtime.worker.pending_results import PendingResults
 from perago.runtime.worker.plan import SlotPool, WorkerPlan
 from perago.runtime.worker.poller import Pollers
@@ -397,4 +398,5 @@ def serve(plan: WorkerPlan, worker: Supervisor, *, http: str | None, environ: Ma
         )
         if http is not None:
             serve_status(opened, http, worker.health_state, metrics)
-        return worker.run(on_event=counting(metrics))
+        on_event = opened.enter_context(reporting_lineage(environ, plan, counting(metrics)))
+        return worker.run(on_event=on_event)
