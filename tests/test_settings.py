@@ -322,6 +322,7 @@ def test_variables_that_declarations_read_are_not_called_unknown() -> None:
         ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, True),
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_TRACES_EXPORTER": "none"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_SDK_DISABLED": "True"}, False),
     ],
 )

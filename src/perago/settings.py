@@ -186,7 +186,8 @@ def _read_settings(read: _Reader, *, root: Path | None, remote: bool | None) -> 
 
 
 def _traces(read: _Reader) -> bool:
-    off = (read.text("OTEL_SDK_DISABLED") or "").lower() == "true"
+    no_exporter = (read.text("OTEL_TRACES_EXPORTER") or "").lower() == "none"
+    off = no_exporter or (read.text("OTEL_SDK_DISABLED") or "").lower() == "true"
     endpoint = read.text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or read.text("OTEL_EXPORTER_OTLP_ENDPOINT")
     return endpoint is not None and not off
 

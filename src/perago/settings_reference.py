@@ -355,6 +355,12 @@ _METRICS = Group(
             unset="`OTEL_EXPORTER_OTLP_PROTOCOL`",
         ),
         Variable(
+            "OTEL_TRACES_EXPORTER",
+            "`none` turns traces off, for a collector that should receive metrics only",
+            "`start`, `run`",
+            default="otlp",
+        ),
+        Variable(
             "OTEL_SERVICE_NAME",
             "the service name of the metrics and traces",
             "`start`, `run`",

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,7 @@ class _OpenSpan:
     """The span of an attempt in flight."""
 
     attempt: Attempt
+    context: SpanContext
     began: int
     sampled: bool
     step: str = ""
@@ -115,8 +117,16 @@ class Traces(NoTraces):
         *,
         mask: Callable[[str], str] = str,
     ) -> None:
+        from opentelemetry.sdk.trace import ReadableSpan
+        from opentelemetry.sdk.trace.sampling import Decision
         from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+        from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+        # Imported once: there are dozens of spans in an attempt.
+        self._make, self._make_context = ReadableSpan, SpanContext
+        self._good, self._failed = Status(StatusCode.UNSET), partial(Status, StatusCode.ERROR)
+        self._call, self._internal = SpanKind.CLIENT, SpanKind.INTERNAL
+        self._sampled, self._flags = Decision.RECORD_AND_SAMPLE, TraceFlags(TraceFlags.SAMPLED)
         self._provider = provider
         self._send = send
         self._mask = mask
@@ -167,8 +177,9 @@ class Traces(NoTraces):
             self._end(execution_id, "STOPPED", "the worker stopped")
 
     def _begin(self, execution_id: str, attempt: Attempt) -> None:
-        sampled = self._samples(trace_id_of(attempt.workflow_instance_id), attempt.task_name)
-        self._open[execution_id] = _OpenSpan(attempt, time.time_ns(), sampled)
+        context = self._context(trace_id_of(attempt.workflow_instance_id), attempt_span_id_of(execution_id))
+        sampled = self._samples(context.trace_id, attempt.task_name)
+        self._open[execution_id] = _OpenSpan(attempt, context, time.time_ns(), sampled)
 
     def _step_ended(self, execution_id: str, times: StepTimes) -> None:
         span = self._open.get(execution_id)
@@ -178,13 +189,12 @@ class Traces(NoTraces):
             span.step = ""
         if not span.sampled:
             return
-        parent = self._attempt_context(execution_id, span.attempt)
-        context = self._context(parent.trace_id)
+        context = self._context(span.context.trace_id)
         more = {"perago.calls_left_out": times.left_out} if times.left_out else {}
-        self._span(SpanTimes(times.step, times.began, times.ended), context, parent, more)
+        self._span(SpanTimes(times.step, times.began, times.ended), context, span.context, more)
         for call in times.calls:
             about = SpanTimes(call.name, call.began, call.ended, call.error or None, is_call=True)
-            self._span(about, self._context(parent.trace_id), context, {})
+            self._span(about, self._context(context.trace_id), context, {})
 
     def _end_by(self, execution_id: str, outcome: Outcome, step: str = "") -> None:
         if outcome.status in _GOOD:
@@ -198,8 +208,7 @@ class Traces(NoTraces):
         span = self._open.pop(execution_id, None)
         if span is None or not span.sampled:
             return
-        attempt, now = span.attempt, time.time_ns()
-        context = self._attempt_context(execution_id, attempt)
+        attempt, context, now = span.attempt, span.context, time.time_ns()
         if span.step:
             unended = SpanTimes(span.step, span.step_began, now, error)
             self._span(unended, self._context(context.trace_id), context, {})
@@ -213,18 +222,15 @@ class Traces(NoTraces):
     def _span(
         self, times: SpanTimes, context: SpanContext, parent: SpanContext | None, attributes: Attributes
     ) -> None:
-        from opentelemetry.sdk.trace import ReadableSpan
-        from opentelemetry.trace import SpanKind, Status, StatusCode
-
-        status = Status(StatusCode.UNSET) if times.error is None else Status(StatusCode.ERROR, times.error)
+        status = self._good if times.error is None else self._failed(times.error)
         self._send(
-            ReadableSpan(
+            self._make(
                 times.name,
                 context,
                 parent,
                 self._provider.resource,
                 attributes,
-                kind=SpanKind.CLIENT if times.is_call else SpanKind.INTERNAL,
+                kind=self._call if times.is_call else self._internal,
                 status=status,
                 start_time=times.began,
                 end_time=max(times.began, times.ended),
@@ -233,19 +239,12 @@ class Traces(NoTraces):
         )
 
     def _samples(self, trace_id: int, name: str) -> bool:
-        from opentelemetry.sdk.trace.sampling import Decision
-
-        decision = self._provider.sampler.should_sample(None, trace_id, name).decision
-        return decision is Decision.RECORD_AND_SAMPLE
-
-    def _attempt_context(self, execution_id: str, attempt: Attempt) -> SpanContext:
-        return self._context(trace_id_of(attempt.workflow_instance_id), attempt_span_id_of(execution_id))
+        sampled = self._provider.sampler.should_sample(None, trace_id, name)
+        return sampled.decision is self._sampled
 
     def _context(self, trace_id: int, span_id: int | None = None, *, remote: bool = False) -> SpanContext:
-        from opentelemetry.trace import SpanContext, TraceFlags
-
         own = span_id if span_id is not None else self._random.getrandbits(64) or 1
-        return SpanContext(trace_id, own, is_remote=remote, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+        return self._make_context(trace_id, own, remote, self._flags)
 
 
 @contextmanager
