@@ -267,10 +267,9 @@ def open_traces(environ: Mapping[str, str], settings: Settings, *, worker_id: st
     resource = Resource.create({**name, "service.instance.id": worker_id})
     endpoint = next(environ[name].strip() for name in ENDPOINTS if environ.get(name, "").strip())
     exporter = _exporter(OTLPSpanExporter(), shown_address(endpoint))
-    quiet = _NotWhileSending()
-    loggers = [logging.getLogger(one) for one in _SENDING_LOGGERS]
-    for logger in loggers:
-        logger.addFilter(quiet)
+    for one in _SENDING_LOGGERS:
+        # Not removed again: the thread may still be waiting for the collector when the block has ended.
+        logging.getLogger(one).addFilter(_not_while_sending)
     processor = BatchSpanProcessor(exporter)
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     traces = Traces(provider, processor.on_end, mask=Masker(secrets_of(settings)))
@@ -279,8 +278,6 @@ def open_traces(environ: Mapping[str, str], settings: Settings, *, worker_id: st
     finally:
         traces.close()
         _shut_down(processor, exporter)
-        for logger in loggers:
-            logger.removeFilter(quiet)
 
 
 def _shut_down(processor: Any, exporter: Any) -> None:
@@ -294,11 +291,9 @@ def _shut_down(processor: Any, exporter: Any) -> None:
             exporter.shutdown()
 
 
-class _NotWhileSending(logging.Filter):
-    """Hides what the SDK logs about sending spans, each time again."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return record.threadName != _SENDING_THREAD
+def _not_while_sending(record: logging.LogRecord) -> bool:
+    """Return False for what the SDK logs about sending spans, each time again."""
+    return record.threadName != _SENDING_THREAD
 
 
 def _exporter(inner: SpanExporter, endpoint: str) -> Any:
