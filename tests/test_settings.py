@@ -133,7 +133,7 @@ class TestVariables:
         assert load_settings({name: "  "}) == load_settings({})
 
     def test_every_setting_has_a_variable_here(self) -> None:
-        covered = {row[2] for row in VARIABLES} | {"lakefs", "spark_files"}
+        covered = {row[2] for row in VARIABLES} | {"lakefs", "spark_files", "traces"}
         assert covered == {field.name for field in dataclasses.fields(Settings)}
 
     @pytest.mark.parametrize(
@@ -312,3 +312,19 @@ class TestDurations:
 
 def test_variables_that_declarations_read_are_not_called_unknown() -> None:
     assert unknown_settings({"PERAGO_OWNER_EMAIL": "a@b.c", "PERAGO_RUN_STEPS": "team_a"}) == []
+
+
+@pytest.mark.parametrize(
+    ("environ", "on"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, False),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_SDK_DISABLED": "True"}, False),
+    ],
+)
+def test_traces_are_on_if_there_is_a_collector_for_them(environ: dict[str, str], on: bool) -> None:
+    assert load_settings(environ).traces is on

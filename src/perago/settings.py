@@ -107,6 +107,8 @@ class Settings:
     spark_idle: float
     spark_files: SparkFiles = SparkFiles()
     """The files given with `--py-files`, `--jars` and `--archives`."""
+    traces: bool = False
+    """True if spans are sent to an OpenTelemetry collector."""
 
 
 def load_settings(
@@ -179,7 +181,15 @@ def _read_settings(read: _Reader, *, root: Path | None, remote: bool | None) -> 
         spark_event_log=_folder_or_uri(read.text("PERAGO_SPARK_EVENT_LOG")),
         spark_ui=read.one_of("PERAGO_SPARK_UI", ("0", "1")) == "1",
         spark_idle=read.duration("PERAGO_SPARK_IDLE"),
+        traces=_traces(read),
     )
+
+
+def _traces(read: _Reader) -> bool:
+    no_exporter = (read.text("OTEL_TRACES_EXPORTER") or "").lower() == "none"
+    off = no_exporter or (read.text("OTEL_SDK_DISABLED") or "").lower() == "true"
+    endpoint = read.text("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or read.text("OTEL_EXPORTER_OTLP_ENDPOINT")
+    return endpoint is not None and not off
 
 
 def _image(read: _Reader) -> str:

@@ -314,14 +314,14 @@ _SPARK = Group(
 )
 
 _METRICS = Group(
-    "Metrics over OTLP",
+    "Metrics and traces over OTLP",
     "`perago start --http` serves metrics for Prometheus without any of these. The other `OTEL_*` variables work as the "
     "OpenTelemetry SDK documents them.",
     (
         Variable(
             "OTEL_EXPORTER_OTLP_ENDPOINT",
-            "send metrics to this OpenTelemetry collector",
-            "`start`",
+            "send metrics and [traces](observability.md#traces) to this OpenTelemetry collector",
+            "`start`; traces also `run`",
             unset="nothing is sent",
         ),
         Variable(
@@ -331,8 +331,14 @@ _METRICS = Group(
             unset="nothing is sent",
         ),
         Variable(
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+            "the same, for traces only; it wins over `OTEL_EXPORTER_OTLP_ENDPOINT`",
+            "`start`, `run`",
+            unset="nothing is sent",
+        ),
+        Variable(
             "OTEL_EXPORTER_OTLP_PROTOCOL",
-            "the protocol; any other is refused",
+            "the protocol; with any other, `start` refuses to send metrics, and no traces are sent",
             "`start`",
             default="http/protobuf",
         ),
@@ -342,11 +348,28 @@ _METRICS = Group(
             "`start`",
             unset="`OTEL_EXPORTER_OTLP_PROTOCOL`",
         ),
-        Variable("OTEL_SERVICE_NAME", "the service name of the metrics", "`start`", default="perago"),
+        Variable(
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL",
+            "the same, for traces only; it wins over `OTEL_EXPORTER_OTLP_PROTOCOL`",
+            "`start`, `run`",
+            unset="`OTEL_EXPORTER_OTLP_PROTOCOL`",
+        ),
+        Variable(
+            "OTEL_TRACES_EXPORTER",
+            "`none` turns traces off, for a collector that should receive metrics only",
+            "`start`, `run`",
+            default="otlp",
+        ),
+        Variable(
+            "OTEL_SERVICE_NAME",
+            "the service name of the metrics and traces",
+            "`start`, `run`",
+            default="perago",
+        ),
         Variable(
             "OTEL_SDK_DISABLED",
-            "`true` turns metrics off, those for Prometheus too",
-            "`start`",
+            "`true` turns metrics off, those for Prometheus too, and traces",
+            "`start`, `run`",
             default="false",
         ),
     ),

@@ -16,6 +16,7 @@ import pytest
 from perago.protocol.attempt import Attempt
 from perago.runtime.observe.logs import attempt_logs, logging_to
 from perago.runtime.observe.sanitize import MASK
+from perago.runtime.observe.trace_ids import attempt_span_id_of, trace_id_of
 from perago.settings import Settings, load_settings
 from tests.support.processes.commands import SERVERS
 
@@ -169,3 +170,27 @@ def test_everything_is_as_it_was_afterwards(tmp_path: Path) -> None:
         pass
 
     assert (root.level, list(root.handlers), logging.getLogger("httpx").level) == before
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_lines_of_an_attempt_carry_its_trace_and_span_while_traces_are_on(tmp_path: Path, form: str) -> None:
+    on, off = io.StringIO(), io.StringIO()
+    collector = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "PERAGO_LOG_FORMAT": form}
+
+    with logging_to(settings(tmp_path, **collector), name="worker", stream=on):
+        log.info("outside")
+        with attempt_logs(ATTEMPT, "exec-1"):
+            log.info("inside")
+    with (
+        logging_to(settings(tmp_path, PERAGO_LOG_FORMAT=form), name="worker", stream=off),
+        attempt_logs(ATTEMPT, "exec-1"),
+    ):
+        log.info("inside")
+
+    outside, inside = on.getvalue().splitlines()
+    assert "trace_id" not in outside + off.getvalue()
+    trace, span = f"{trace_id_of('wf-1'):032x}", f"{attempt_span_id_of('exec-1'):016x}"
+    if form == "json":
+        assert (json.loads(inside)["trace_id"], json.loads(inside)["span_id"]) == (trace, span)
+    else:
+        assert inside.endswith(f"execution=exec-1 trace_id={trace} span_id={span}]")

@@ -1,7 +1,8 @@
-"""Events in a worker. The live table of `perago run`, the metrics and lineage listen.
+"""Events in a worker. The live table of `perago run`, the metrics, the traces and lineage listen to them.
 
 polled         an attempt was polled and is waiting for a slot
 step           an execution is starting a step
+traced         a step has ended, and its times are for the trace; only while traces are on
 doing          a body reported its progress; `text` is its message
 printed        a line for the attempt's task log: output of the body, or the record of the execution
 ended          an execution ended; its result is being sent, or none will be sent
@@ -27,11 +28,13 @@ from typing import Literal
 from perago.orchestrator.base import Assignment
 from perago.protocol.attempt import Attempt
 from perago.runtime.execution_result import ExecutionResult, PendingResult
+from perago.runtime.observe.call_recorder import StepTimes
 from perago.runtime.observe.metrics import NoMetrics, ending_of
 
 Kind = Literal[
     "polled",
     "step",
+    "traced",
     "doing",
     "printed",
     "ended",
@@ -63,9 +66,20 @@ class Event:
     text: str = ""
     count: int = 0
     assignment: Assignment | None = None
+    times: StepTimes | None = None
 
 
 Listener = Callable[[Event], None]
+
+
+def telling(*listeners: Listener) -> Listener:
+    """Return a listener that passes every event to all of these."""
+
+    def listen(event: Event) -> None:
+        for listener in listeners:
+            listener(event)
+
+    return listen
 
 
 def counting(metrics: NoMetrics) -> Listener:

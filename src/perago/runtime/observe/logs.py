@@ -31,6 +31,7 @@ from typing import Any, TextIO
 
 from perago.protocol.attempt import Attempt
 from perago.runtime.observe.sanitize import Masker, printable, secrets_of
+from perago.runtime.observe.trace_ids import trace_fields
 from perago.runtime.process.stdio_state import prints
 from perago.settings import Settings
 
@@ -144,9 +145,10 @@ def attempt_logs(attempt: Attempt, execution_id: str, *, everywhere: bool = Fals
 class TextFormatter(logging.Formatter):
     """Formats a human-readable line: local date and time, level, logger, message, and the attempt at the end."""
 
-    def __init__(self, mask: Masker) -> None:
+    def __init__(self, mask: Masker, *, traces: bool = False) -> None:
         super().__init__()
         self._mask = mask
+        self._traces = traces
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the record as text. A traceback follows on separate lines."""
@@ -154,6 +156,8 @@ class TextFormatter(logging.Formatter):
         who = record.name.removeprefix("perago.")
         text = f"{when} {record.levelname:<7} {who:<12} {record.getMessage()}"
         fields = fields_of_record(record)
+        if self._traces:
+            fields = {**fields, **trace_fields(fields)}
         if fields:
             text += "  [" + " ".join(f"{name}={value}" for name, value in fields.items()) + "]"
         if trace := trace_of(record):
@@ -164,9 +168,10 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """Formats a machine-readable line: one JSON object."""
 
-    def __init__(self, mask: Masker) -> None:
+    def __init__(self, mask: Masker, *, traces: bool = False) -> None:
         super().__init__()
         self._mask = mask
+        self._traces = traces
 
     def format(self, record: logging.LogRecord) -> str:
         """Format the record as one line of JSON."""
@@ -179,6 +184,7 @@ class JsonFormatter(logging.Formatter):
                 name: self._mask(v) if isinstance(v, str) else v
                 for name, v in fields_of_record(record).items()
             },
+            **(trace_fields(fields_of_record(record)) if self._traces else {}),
             "pid": record.process,
         }
         if trace := trace_of(record):
@@ -207,10 +213,11 @@ def logging_to(
     """
     mask = Masker(secrets_of(settings))
     shown = logging.StreamHandler(stream or sys.stderr)
-    shown.setFormatter(JsonFormatter(mask) if settings.log_format == "json" else TextFormatter(mask))
+    formatter = JsonFormatter if settings.log_format == "json" else TextFormatter
+    shown.setFormatter(formatter(mask, traces=settings.traces))
     handlers: list[logging.Handler] = [shown]
     if settings.log_root is not None:
-        handlers.append(_file(settings.log_root, name, mask))
+        handlers.append(_file(settings, settings.log_root, name, mask))
     for handler in handlers:
         handler.setLevel(level)
     if kept is not None:
@@ -235,12 +242,12 @@ def logging_by(
         yield
 
 
-def _file(root: Path, name: str, mask: Masker) -> logging.Handler:
+def _file(settings: Settings, root: Path, name: str, mask: Masker) -> logging.Handler:
     root.mkdir(parents=True, exist_ok=True)
     copy = logging.handlers.RotatingFileHandler(
         root / f"{name}.jsonl", maxBytes=FILE_BYTES, backupCount=FILE_COUNT, encoding="utf-8", delay=True
     )
-    copy.setFormatter(JsonFormatter(mask))
+    copy.setFormatter(JsonFormatter(mask, traces=settings.traces))
     return copy
 
 

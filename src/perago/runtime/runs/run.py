@@ -34,6 +34,7 @@ from perago.runtime.lake_lookup import expect_workspace, head_of
 from perago.runtime.observe.events import Event
 from perago.runtime.observe.logs import logging_to
 from perago.runtime.observe.sanitize import Masker, secrets_of
+from perago.runtime.observe.traces import WorkflowTimes, open_traces
 from perago.runtime.root.state_dir import locked_root, make_root
 from perago.runtime.runs.format import attempt_name
 from perago.runtime.runs.inspect import worker_tasks
@@ -174,6 +175,7 @@ def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
         lake, orchestrator = stack.enter_context(servers.opened())
         run_log = stack.enter_context(open_run_log(settings, run))
         stack.enter_context(logging_to(settings, name="run", level=LOG_LEVEL, kept=run_log))
+        tracer = stack.enter_context(open_traces(os.environ, settings, worker_id=plan.worker_id))
         state = orchestrator.workflow(run.workflow_id)
         failed_starts = 0
 
@@ -192,6 +194,7 @@ def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
                 failed_starts = 0
             if event.kind == "ended" and event.result is not None and event.result.seen.replaced_unsigned:
                 replaced += 1
+            tracer.on_event(event)
             run_log.on_event(event)
             observer.on_event(event)
 
@@ -200,6 +203,9 @@ def drive(run: Run, plan: WorkerPlan, observer: RunObserver) -> WorkflowState:
             with reporting_lineage(os.environ, plan, on_event) as listener:
                 worker.run(until=over, on_event=listener)
             over()
+            if not state.running and state.started is not None:
+                times = (state.started, state.ended)
+                tracer.workflow_ended(WorkflowTimes(state.id, run.workflow_name, state.status, *times))
         try:
             save_end(settings.root, run.id, replace(end_of(state), replaced_unsigned=replaced))
         except OSError as error:

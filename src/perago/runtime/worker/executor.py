@@ -39,6 +39,7 @@ from perago.protocol.outcome import describe
 from perago.runtime.attempt.context import AttemptContext, Observer, ask_until_answered
 from perago.runtime.attempt.run_steps import new_transaction
 from perago.runtime.execution_result import ExecutionResult
+from perago.runtime.observe.call_recorder import CallRecorder
 from perago.runtime.observe.logs import attempt_logs, logging_by, logging_to
 from perago.runtime.observe.sanitize import Masker, secrets_of
 from perago.runtime.process.process_leaks import ProcessLeaks, busy_threads
@@ -53,6 +54,7 @@ from perago.runtime.worker.executor_protocol import (
     Run,
     StartFailed,
     StepStarted,
+    StepTraced,
     Stop,
 )
 from perago.runtime.worker.output_capture import Printer
@@ -178,7 +180,8 @@ def _work(spec: ExecutorSpec, supervisor: _SupervisorPipe, printer: Printer) -> 
             image=spec.settings.image,
             mask=Masker(secrets_of(spec.settings)),
         )
-        _AttemptLoop(tasks, context, spec.observe, supervisor, printer).run()
+        loop = _AttemptLoop(tasks, context, spec.observe, supervisor, printer, traces=spec.settings.traces)
+        loop.run()
     return 0
 
 
@@ -239,7 +242,10 @@ class _AttemptLoop:
         observe: Observer,
         supervisor: _SupervisorPipe,
         printer: Printer,
+        *,
+        traces: bool,
     ) -> None:
+        self._traces = traces
         self._tasks = tasks
         self._context = context
         self._observe = observe
@@ -257,6 +263,11 @@ class _AttemptLoop:
     def _run_attempt(self, request: Run, cleaner: _Cleaner) -> None:
         attempt, execution_id = request.assignment.attempt, request.execution_id
         leaks, workflow = ProcessLeaks(), attempt.workflow_instance_id
+        recorder = (
+            CallRecorder(lambda times: self._supervisor.send(StepTraced(execution_id, times)))
+            if self._traces
+            else None
+        )
 
         def hand_over(result: ExecutionResult) -> None:
             if workflow not in self._listed:
@@ -265,11 +276,15 @@ class _AttemptLoop:
                 result = replace(result, seen=replace(result.seen, packages=installed_packages()))
             while len(self._listed) > _MOST_LISTED:
                 del self._listed[next(iter(self._listed))]
+            if recorder is not None:
+                recorder.close()
             # Report the result first, whatever the body has done to this process.
             self._supervisor.send(Ended(execution_id, result, leaks.unusable_reason()))
             self._printer.end(execution_id)
 
         def begin(step: str) -> None:
+            if recorder is not None:
+                recorder.begin(step)
             self._supervisor.send(StepStarted(execution_id, step))
             self._observe(step)
 
@@ -286,6 +301,12 @@ class _AttemptLoop:
             note=note,
             preserving_process_state=leaks.watched,
         )
+        if recorder is not None:
+            context = replace(
+                context,
+                lake=recorder.watch(context.lake, "lake"),
+                orchestrator=recorder.watch(context.orchestrator, "orchestrator"),
+            )
         self._printer.begin(execution_id)
         with attempt_logs(attempt, execution_id, everywhere=True):
             task = self._tasks[attempt.task_name]

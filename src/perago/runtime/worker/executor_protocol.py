@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from perago.orchestrator.base import Assignment
 from perago.runtime.execution_result import ExecutionResult
+from perago.runtime.observe.call_recorder import StepTimes
 from perago.runtime.worker.output_capture import OutputListener
 
 if TYPE_CHECKING:
@@ -55,6 +56,14 @@ class StepStarted:
 
     execution_id: str
     step: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepTraced:
+    """Sent by an executor while traces are on: a step of an execution has ended, with these calls to servers."""
+
+    execution_id: str
+    times: StepTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +129,18 @@ class Logged:
 
 
 Request = Run | Stop
-Answer = Ready | StartFailed | StepStarted | BodyProgress | Ended | Cleaned | Logged | CleanupFailed | Rerun
+Answer = (
+    Ready
+    | StartFailed
+    | StepStarted
+    | StepTraced
+    | BodyProgress
+    | Ended
+    | Cleaned
+    | Logged
+    | CleanupFailed
+    | Rerun
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,12 @@ from perago.orchestrator.base import Assignment, Orchestrator
 from perago.protocol.backoff import Backoff
 from perago.protocol.outcome import dispatch_failed
 from perago.runtime.execution_result import Claim, DeliveryResult, pending_result_of
-from perago.runtime.observe.events import Event, Listener, counting
+from perago.runtime.observe.events import Event, Listener, counting, telling
 from perago.runtime.observe.health import HealthState
 from perago.runtime.observe.logs import logging_to
 from perago.runtime.observe.metrics import open_metrics
 from perago.runtime.observe.sanitize import Masker, secrets_of
+from perago.runtime.observe.traces import open_traces
 from perago.runtime.process.process_setup import reaping_orphans
 from perago.runtime.root.state_dir import locked_root, make_root
 from perago.runtime.sweep.workdirs import WorkdirSweep
@@ -287,6 +288,10 @@ class Supervisor:
                     execution.begin(step, time.time())
                     self._executions.note_step(execution)
                     self._event_publisher.publish_for("step", execution)
+            case executor_protocol.StepTraced(execution_id, times):
+                if (execution := self._executions.get(execution_id)) is not None:
+                    event = Event("traced", execution.attempt, execution_id, times.step, times=times)
+                    self._event_publisher.publish(event)
             case executor_protocol.BodyProgress(execution_id, text):
                 if (execution := self._executions.get(execution_id)) is not None:
                     self._event_publisher.publish_for("doing", execution, text=self._mask(text))
@@ -398,5 +403,8 @@ def serve(plan: WorkerPlan, worker: Supervisor, *, http: str | None, environ: Ma
         )
         if http is not None:
             serve_status(opened, http, worker.health_state, metrics)
-        on_event = opened.enter_context(reporting_lineage(environ, plan, counting(metrics)))
+        tracer = opened.enter_context(open_traces(environ, plan.settings, worker_id=plan.worker_id))
+        counted = counting(metrics)
+        listener = telling(counted, tracer.on_event) if tracer.on else counted
+        on_event = opened.enter_context(reporting_lineage(environ, plan, listener))
         return worker.run(on_event=on_event)
