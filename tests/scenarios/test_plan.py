@@ -193,7 +193,7 @@ CASES: dict[str, tuple[TaskDefinition, Change, str]] = {
     "the output, by hand": (
         copying(),
         commit({"out/made": "edited"}),
-        r"run: output changed by [0-9a-f]{12} \(not signed\): out/made",
+        r"run: output changed by [0-9a-f]{12} \((not signed|dev)\): out/made",
     ),
     "a file beside the output": (
         copying(),

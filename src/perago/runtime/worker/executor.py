@@ -69,8 +69,6 @@ MOST_WAITING_CLEANUPS = 4
 OVERLAP_THREADS = 4
 """Number of threads for the concurrent parts of an attempt: revoking, claiming, determining the fence level."""
 
-_MOST_LISTED = 1000
-
 EXIT_SECONDS = 10.0
 """Time limit in seconds for an orderly exit of the Python process."""
 
@@ -251,8 +249,7 @@ class _AttemptLoop:
         self._observe = observe
         self._supervisor = supervisor
         self._printer = printer
-        self._listed: dict[str, None] = {}
-        """The newest workflows with an attempt whose log lists the installed distributions."""
+        self._has_listed = False
 
     def run(self) -> None:
         """Run the requested attempts until `Stop` arrives, then finish cleaning up."""
@@ -262,7 +259,7 @@ class _AttemptLoop:
 
     def _run_attempt(self, request: Run, cleaner: _Cleaner) -> None:
         attempt, execution_id = request.assignment.attempt, request.execution_id
-        leaks, workflow = ProcessLeaks(), attempt.workflow_instance_id
+        leaks = ProcessLeaks()
         recorder = (
             CallRecorder(lambda times: self._supervisor.send(StepTraced(execution_id, times)))
             if self._traces
@@ -270,12 +267,10 @@ class _AttemptLoop:
         )
 
         def hand_over(result: ExecutionResult) -> None:
-            if workflow not in self._listed:
-                # In the log of one attempt: the others have the digest of the list.
-                self._listed[workflow] = None
+            if not self._has_listed:
+                # In the log of the first attempt: the others have the digest of the list.
+                self._has_listed = True
                 result = replace(result, seen=replace(result.seen, packages=installed_packages()))
-            while len(self._listed) > _MOST_LISTED:
-                del self._listed[next(iter(self._listed))]
             if recorder is not None:
                 recorder.close()
             # Report the result first, whatever the body has done to this process.
