@@ -394,6 +394,12 @@ _LINEAGE = Group(
         ),
         Variable("OPENLINEAGE_NAMESPACE", "the namespace of the jobs", "`start`, `run`", default="perago"),
         Variable("OPENLINEAGE_DISABLED", "`true` turns lineage off", "`start`, `run`", default="false"),
+        Variable(
+            "OPENLINEAGE_CLIENT_LOGGING",
+            "the level of the client's own log, such as `DEBUG`",
+            "`start`, `run`",
+            default="ERROR",
+        ),
     ),
 )
 

@@ -325,15 +325,16 @@ def _exporter(inner: SpanExporter, endpoint: str) -> Any:
 
 
 def _about(execution_id: str, attempt: Attempt) -> dict[str, str | int]:
-    return {
-        "perago.workflow": attempt.workflow_instance_id,
-        "perago.workflow_name": attempt.workflow_name or "",
-        "perago.task": attempt.task_id,
-        "perago.task_name": attempt.task_name,
-        "perago.reference": attempt.reference_task_name,
-        "perago.retry": attempt.retry_count,
-        "perago.execution": execution_id,
+    fields: dict[str, str | int] = {
+        "workflow": attempt.workflow_instance_id,
+        "workflow_name": attempt.workflow_name or "",
+        "task": attempt.task_id,
+        "task_name": attempt.task_name,
+        "reference": attempt.reference_task_name,
+        "retry": attempt.retry_count,
+        "execution": execution_id,
     }
+    return {f"perago.{name}": value for name, value in fields.items()}
 
 
 def _nanoseconds(seconds: float) -> int:
